@@ -410,6 +410,7 @@ func TestForwardedDenialHasTextsOfRule(t *testing.T) {
 - name: texts
   match: {path: /texts}
   key: ip
+  multiply: true
   denied: {detail: "{tier}: {limit} per {window}", upgrade_url: /up, headers: {X-Up: "{rule}"}}
   limit: {rate: 1, per: 1h}
 `

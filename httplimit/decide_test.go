@@ -106,7 +106,7 @@ tiers: {free: {}, paid: {multiply: 2}}
 default_tier: free
 rules:
 - {name: user, key: user, soft: {over: 50%, for: 1h}, limit: {algorithm: fixed_window, rate: 2, per: 1h}}
-- {name: tried, key: ip, cost: 2, shadow: true, limit: {algorithm: fixed_window, rate: 3, per: 1h}}
+- {name: tried, key: ip, multiply: true, cost: 2, shadow: true, limit: {algorithm: fixed_window, rate: 3, per: 1h}}
 `, o, weir.Config{})
 	h := m.Handler(hello)
 	for range 4 {

@@ -122,7 +122,7 @@ func TestHeaderFields(t *testing.T) {
 			want: headerFields{soft: true},
 		}, {
 			about:    "by the numbers of a tier",
-			rules:    "tiers: {free: {}, paid: {multiply: 2.5}}\ndefault_tier: free\nrules:\n- {name: hourly, key: ip, limit: {algorithm: fixed_window, rate: 2, per: 1h}}\n",
+			rules:    "tiers: {free: {}, paid: {multiply: 2.5}}\ndefault_tier: free\nrules:\n- {name: hourly, key: ip, multiply: true, limit: {algorithm: fixed_window, rate: 2, per: 1h}}\n",
 			o:        Options{Tier: HeaderValue("X-Tier")},
 			fields:   []string{"X-Tier", "paid"},
 			requests: 3, status: 200,
@@ -392,6 +392,7 @@ rules:
 - name: api
   match: {path: /api}
   key: ip
+  multiply: true
   denied:
     detail: 'You exceeded your "hourly" limit of {limit} & {units} more. {rule} {name} {remaining} {retry_after} {reset} {'
     upgrade_url: "https://example.com/up?a=1&tier={tier}"

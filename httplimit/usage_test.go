@@ -22,14 +22,14 @@ exempt: {user: root}
 deny: {user: mallory}
 rules:
 - {name: api, match: {path: /v1/}, key: user, limits: [{name: hourly, algorithm: fixed_window, rate: 100, per: 1h}, {name: open, algorithm: in_flight, rate: 5}]}
-- {name: login, match: {path: /login, method: POST}, key: ip, limit: {algorithm: fixed_window, rate: 2, calendar: day}}
+- {name: login, match: {path: /login, method: POST}, key: ip, multiply: true, limit: {algorithm: fixed_window, rate: 2, calendar: day}}
 - {name: paid, match: {tier: paid}, key: [user, ip], missing_key: skip, limit: {algorithm: fixed_window, rate: 7, per: 1h}}
 - {name: token, key: api_key, missing_key: shared, limit: {algorithm: fixed_window, rate: 8, per: 1h}}
 - {name: everyone, key: global, limit: {algorithm: fixed_window, rate: 9, per: 1h}}
 - {name: named, key: header:X-Name, limit: {algorithm: fixed_window, rate: 9, per: 1h}}
 - {name: tried, key: ip, shadow: true, limit: {rate: 9, per: 1h}}
 - {name: old, key: ip, enabled: false, limit: {rate: 9, per: 1h}}
-- {name: not me, match: {not: {user: ann}}, key: ip, limit: {algorithm: fixed_window, rate: 6, per: 1h}}
+- {name: not me, match: {not: {user: ann}}, key: ip, multiply: true, limit: {algorithm: fixed_window, rate: 6, per: 1h}}
 `
 
 func usageOf(t *testing.T, h http.Handler, r *http.Request) (u Usage, text string) {

@@ -37,8 +37,8 @@ func TestKeepFollowsNumbersOfTiersAndOverrides(t *testing.T) {
 	b := staticBook(t, n, `
 tiers: {half: {multiply: 0.5}, own: {}, least: {}}
 rules:
-- {name: part, key: ip, limit: {rate: 99, per: 1h, keep: 20%, tiers: {own: {rate: 10, keep: 3}, least: {rate: 1}}}}
-- {name: units, key: ip, limit: {algorithm: token_bucket, rate: 10, burst: 50, per: 1h, keep: 20, tiers: {own: {rate: 10}}}}
+- {name: part, key: user, limit: {rate: 99, per: 1h, keep: 20%, tiers: {own: {rate: 10, keep: 3}, least: {rate: 1}}}}
+- {name: units, key: user, limit: {algorithm: token_bucket, rate: 10, burst: 50, per: 1h, keep: 20, tiers: {own: {rate: 10}}}}
 `)
 	for _, o := range []string{"part", "units"} {
 		require.NoError(t, b.Override(o, "key", Override{Rate: 7}))

@@ -126,8 +126,8 @@ func TestErrorsHavePositionAndSuggestion(t *testing.T) {
 		{"an unknown default tier", "tiers: {free: {}}\ndefault_tier: gold\nrules: []", `rules.yaml:2:15: unknown tier "gold": known are free`},
 		{"a tier that is multiplied by nothing", "tiers: {free: {multiply: 0}}\nrules: []", `rules.yaml:1:26: multiply is 0: use 0.001 to 1e+06`},
 		{"a tier with a rate of 0", "tiers: {free: {}}\n" + oneRule("key: ip\nlimit: {rate: 1, per: 1s, tiers: {free: {rate: 0}}}"), `rules.yaml:5:50: rate is 0: use 1 to 1000000000000`},
-		{"a tier that is multiplied too far", "tiers: {all: {multiply: 1000}}\n" + oneRule("key: ip\nlimit: {rate: 10000000000, per: 1s}"), `rules.yaml:5:10: in tier "all" the multiplied rate or burst is 2000000000000: use at most 1000000000000`},
-		{"a tier whose log is too large", "tiers: {all: {multiply: 1000}}\n" + oneRule("key: ip\nlimit: {rate: 1000, per: 1s, algorithm: sliding_log}"), `rules.yaml:5:10: Rate is 1000000: a sliding_log remembers every admission, and takes at most 100000; use sliding_window`},
+		{"a tier that is multiplied too far", "tiers: {all: {multiply: 1000}}\n" + oneRule("key: user\nlimit: {rate: 10000000000, per: 1s}"), `rules.yaml:5:10: in tier "all" the multiplied rate or burst is 2000000000000: use at most 1000000000000`},
+		{"a tier whose log is too large", "tiers: {all: {multiply: 1000}}\n" + oneRule("key: user\nlimit: {rate: 1000, per: 1s, algorithm: sliding_log}"), `rules.yaml:5:10: Rate is 1000000: a sliding_log remembers every admission, and takes at most 100000; use sliding_window`},
 		{"a tier with a burst of a window", "tiers: {free: {}}\n" + oneRule("key: ip\nlimit: {rate: 1, per: 1s, tiers: {free: {rate: 5, burst: 9}}}"), `rules.yaml:5:60: burst with sliding_window: only token_bucket and leaky_bucket have one`},
 
 		{"an unknown cost", oneRule("cost: size" + good), `rules.yaml:3:9: cost is "size": use a number, content_length or header:X`},
@@ -225,6 +225,7 @@ func TestErrorsHavePositionAndSuggestion(t *testing.T) {
 		{"a cost of no path of the rule", oneRule("match: {path: /v1/}\ncost: {by: {path: [/v1/a, /v2], units: 5}}" + good), `rules.yaml:4:29: by has no effect: no path of the rule, "/v1/", is one of "/v2"`},
 		{"a cost of all requests", oneRule("cost: {by: [{units: 5}], default: 2}" + good), `rules.yaml:3:15: by has an entry for all requests: give it a method or a path, or use default`},
 		{"a cost by method with the unit of nothing", oneRule("cost: {by: {method: POST, units: 5}, unit: 2}" + good), `rules.yaml:3:46: unit without from: it divides a number of the request, remove it`},
+		{"a multiple of one count", oneRule("multiply: true\nkey: global\nlimit: {rate: 1, per: 1s}"), `rules.yaml:3:13: multiply in a rule with key global: one count of all requests has no tier; give the limit its own numbers for tiers`},
 		{"several at once", "rules:\n- {name: a, key: who, limit: {rate: 0, per: 1s}}\n- {name: a, key: ip, limt: {rate: 0, per: 1s}}", "rules.yaml:2:18: unknown key \"who\": known are ip, user, api_key, global, host, path, path:NAME, header:X, query:X, cookie:X, claim:X\nrules.yaml:2:37: rate is 0: use 1 to 1000000000000\nrules.yaml:3:3: limit is missing\nrules.yaml:3:10: rule \"a\" is used twice: give each rule its own name (the first is on line 2)\nrules.yaml:3:22: unknown field \"limt\": did you mean \"limit\"?"},
 	} {
 		_, err := Parse("rules.yaml", []byte(c.text))

@@ -12,7 +12,7 @@ var (
 	tierFields    = []string{"multiply"}
 	exemptFields  = []string{"ip", "user", "api_key"}
 	denyFields    = []string{"ip", "user", "api_key", "key", "until", "reason"}
-	ruleFields    = []string{"name", "enabled", "match", "key", "missing_key", "limit", "limits", "critical", "cost", "scope", "partition", "no_leases", "durable", "shadow", "enforce", "soft", "ban", "queue", "count", "refund_on", "reserve", "settle", "warn", "denied"}
+	ruleFields    = []string{"name", "enabled", "match", "key", "missing_key", "multiply", "limit", "limits", "critical", "cost", "scope", "partition", "no_leases", "durable", "shadow", "enforce", "soft", "ban", "queue", "count", "refund_on", "reserve", "settle", "warn", "denied"}
 	matchFields   = []string{"method", "host", "path", "header", "tier", "ip", "user", "api_key", "not"}
 	notFields     = []string{"method", "host", "path", "header", "tier", "ip", "user", "api_key"}
 	limitFields   = []string{"name", "algorithm", "rate", "per", "burst", "keep", "calendar", "zone", "warn", "tiers", "times", "values"}

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -265,6 +266,7 @@ func (p *parser) rule(v strictyaml.Value) {
 		Version:    p.set.version,
 		Ban:        p.ban(m.Get("ban")),
 	}
+	p.multiplied(r, m.Get("multiply"))
 	p.soft(r, m.Get("soft"))
 	r.warn = warn(m.Get("warn"), 0)
 	if m.Get("warn").Present() && isShadow {
@@ -311,6 +313,26 @@ func modeOf(enabled, enforce strictyaml.Value, isShadow bool) (m Mode) {
 		m = Off
 	}
 	return m
+}
+
+// multiplied reads whether tiers multiply the limits of a rule. By default, they multiply limits whose key
+// has more of the client than its address: the tier is of a user, and its multiple would be for all who
+// share the address, such as those who guess passwords from there.
+func (p *parser) multiplied(r *Rule, v strictyaml.Value) {
+	byAddress := !slices.ContainsFunc(r.key.parts, func(p part) bool {
+		return p.from != fromNothing && p.from != fromClient && p.from != fromHost && p.from != fromPath
+	})
+	if r.multiplied = !byAddress; !v.Present() {
+		return
+	}
+	r.multiplied = v.Bool()
+	switch line, column := v.Position(); {
+	case r.multiplied && r.key.isGlobal():
+		v.Errorf("multiply in a rule with key global: one count of all requests has no tier; give the limit its own numbers for tiers")
+	case r.multiplied && byAddress && len(p.multiply) > 0 && slices.Max(p.multiply) > 1:
+		p.set.warnings = append(p.set.warnings, strictyaml.NewError(p.set.name, line, column, fmt.Sprintf(
+			"tiers multiply the limits of rule %q, whose key is %s: a client of a tier has up to %v times the attempts of its address", r.Name, &r.key, slices.Max(p.multiply))))
+	}
 }
 
 // durability reads whether snapshots contain the counts of a rule.

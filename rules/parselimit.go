@@ -198,8 +198,8 @@ func (p *parser) limitTiers(r *Rule, l *Limit, v, tiers strictyaml.Value, good b
 			t, keeps[1+i] = p.tierNumbers(t, l.keep, at.Map(numberFields...))
 		} else {
 			at = v
-			if r.key.isGlobal() {
-				continue // a count for all requests is not multiplied for a tier
+			if !r.multiplied {
+				continue
 			}
 			t.Rate, t.Burst = times(t.Rate, p.multiply[i]), times(t.Burst, p.multiply[i])
 			t = l.keep.in(t)

@@ -142,6 +142,9 @@ rules:
   - {rate: 3, calendar: month, zone: Europe/Berlin, tiers: {free: {rate: 1}}}
 - {name: all, key: global, limit: {rate: 9, per: 1s}}
 - {name: own, key: global, limit: {rate: 9, per: 1s, tiers: {paid: {rate: 99}}}}
+- {name: address, key: [ip, host, path], limit: {rate: 9, per: 1s, tiers: {free: {rate: 8}}}}
+- {name: asked, key: ip, multiply: true, limit: {rate: 9, per: 1s}}
+- {name: plain, key: user, multiply: false, limit: {rate: 9, per: 1s}}
 `)
 	for name, want := range map[string]map[string]weir.Limit{
 		"r/1": {
@@ -160,8 +163,11 @@ rules:
 			"free": {Algorithm: weir.FixedWindow, Rate: 1, Calendar: weir.Month, Zone: "Europe/Berlin"},
 			"paid": {Algorithm: weir.FixedWindow, Rate: 30, Calendar: weir.Month, Zone: "Europe/Berlin"},
 		},
-		"all": {"paid": {Rate: 9, Per: time.Second}},
-		"own": {"paid": {Rate: 99, Per: time.Second}, "half": {Rate: 9, Per: time.Second}},
+		"all":     {"paid": {Rate: 9, Per: time.Second}},
+		"address": {"paid": {Rate: 9, Per: time.Second}, "free": {Rate: 8, Per: time.Second}},
+		"asked":   {"paid": {Rate: 90, Per: time.Second}},
+		"plain":   {"paid": {Rate: 9, Per: time.Second}},
+		"own":     {"paid": {Rate: 99, Per: time.Second}, "half": {Rate: 9, Per: time.Second}},
 	} {
 		l, r, ok := s.Limit(name)
 		require.True(t, ok, name)
@@ -176,6 +182,8 @@ rules:
 	}
 	require.Equal(t, "half", s.Tier("gold"))
 	require.Equal(t, []string{"free", "half", "paid"}, s.Tiers())
+	require.Len(t, s.Warnings(), 1)
+	require.EqualError(t, s.Warnings()[0], `rules.yaml:16:36: tiers multiply the limits of rule "asked", whose key is ip: a client of a tier has up to 10 times the attempts of its address`)
 }
 
 func TestLimitNamesContainRuleName(t *testing.T) {

@@ -16,6 +16,7 @@ type Set struct {
 	text        []byte
 	version     uint64
 	versionAt   position
+	warnings    []error
 	enabled     bool
 	ignoreCase  bool // as if each request had IgnoreCase
 	exempt      clients[string]
@@ -83,6 +84,10 @@ func (s *Set) tier(name string) int {
 	}
 	return s.defaultTier
 }
+
+// Warnings returns what is probably a mistake in the file, with file, line and column. It must not be
+// changed.
+func (s *Set) Warnings() []error { return s.warnings }
 
 // Text returns the text of the file, which must not be changed.
 func (s *Set) Text() []byte { return s.text }

@@ -65,6 +65,9 @@ func (c *rulesCommand) run(stdout, _ io.Writer) (int, error) {
 		limits += len(rule.Limits)
 	}
 	fmt.Fprintf(stdout, "%s is good: %s, %s, version %d\n", c.File, counted(len(set.Rules()), "rule"), counted(limits, "limit"), set.Version())
+	for _, warning := range set.Warnings() {
+		fmt.Fprintf(stdout, "warning: %v\n", warning)
+	}
 	if !set.Enabled() {
 		fmt.Fprintln(stdout, "The file switches all rules off: no rule applies to a request.")
 	}

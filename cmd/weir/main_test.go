@@ -57,6 +57,13 @@ func runWeir(t *testing.T, text string, args ...string) (code int, stdout, stder
 
 const good = "FILE is good: 4 rules, 5 limits, version 3\n"
 
+func TestCheckWarnsOfMultipliedAddress(t *testing.T) {
+	t.Parallel()
+	code, out, _ := runWeir(t, "tiers: {paid: {multiply: 10}}\nrules: [{name: login, key: ip, multiply: true, limit: {rate: 5, per: 1m}}]", "rules", "check", "FILE")
+	require.Equal(t, 0, code)
+	require.Contains(t, out, `warning: FILE:2:42: tiers multiply the limits of rule "login", whose key is ip`)
+}
+
 func TestCheckExplainsWhatARuleLeavesOut(t *testing.T) {
 	t.Parallel()
 	const text = `

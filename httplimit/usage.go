@@ -36,7 +36,7 @@ type LimitUsage struct {
 }
 
 const (
-	usageTimeout = time.Second // for all limits; after it, the share of this node answers
+	usageTimeout = time.Second // for all limits; then the share of this node decides
 	usageWorkers = 16          // limits that are asked at the same time
 )
 

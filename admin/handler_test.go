@@ -285,6 +285,7 @@ func TestInvalidRequestsAreRefusedWithReason(t *testing.T) {
 		{"a time too long", "POST", "/v1/overrides", `{"limit":"address","key":"a","rate":5,"per":"8785h"}`, 400, `per is 8785h: use 1ms to 8784h`},
 		{"a burst of centuries", "POST", "/v1/overrides", `{"limit":"paid","key":"a","rate":1,"per":"24h","burst":1000000}`, 400, `burst is 1000000: at 1 per 24h it takes more than 100 years to refill; lower it`},
 		{"too many of the top", "GET", "/v1/top?n=101", "", 400, `n is 101: use 1 to 100`},
+		{"used units in proportion", "POST", "/v1/overrides", `{"limit":"address","key":"a","rate":5,"used":"scale"}`, 400, `used is "scale": use keep or reset`},
 		{"an author without end", "POST", "/v1/overrides", `{"limit":"address","key":"a","rate":5,"by":"` + strings.Repeat("b", 129) + `"}`, 400, `by has 129 bytes: use at most 128`},
 		{"an unknown field", "POST", "/v1/overrides", `{"limit":"address","key":"a","rate":5,"untill":"x"}`, 400, `unknown field "untill": did you mean "until"?`},
 		{"a field of other case", "POST", "/v1/overrides", `{"Limit":"address","key":"a","rate":5}`, 400, `unknown field "Limit": did you mean "limit"?; field "limit" is missing`},

@@ -118,6 +118,26 @@ func TestRenewalReturnsUnitsAboveThoseItKeeps(t *testing.T) {
 	})
 }
 
+func TestOverrideKeepsOrResetsUsedUnits(t *testing.T) {
+	a := startTestAPI(t, carriedRules)
+	take := func(limit string) { a.post("/v1/take", 200, `{"limit":%q,"key":"u","units":2}`, limit) }
+	for range 2 { // the second take of soft is of its overrun
+		take("soft")
+		take("points")
+	}
+	for _, c := range []struct {
+		used      string
+		remaining int64
+	}{{"", 46}, {`,"used":"keep"`, 46}, {`,"used":"reset"`, 50}} {
+		a.post("/v1/overrides", 200, `{"limit":"points","key":"u","rate":50%s}`, c.used)
+		require.Equal(t, c.remaining, a.remaining("points", "u"), c.used)
+	}
+	a.post("/v1/overrides", 200, `{"limit":"soft","key":"u","rate":2,"used":"reset"}`)
+	require.EqualValues(t, 2, a.remaining("soft", "u"))
+	require.Contains(t, a.post("/v1/overrides", 400, `{"limit":"streams","key":"u","rate":2,"used":"reset"}`).Body.String(), "in_flight")
+	require.NotContains(t, a.ask(http.MethodGet, "/v1/overrides", "").Body.String(), "streams")
+}
+
 // forged returns texts that no node has made, derived from a valid text.
 func forged(text string) []string {
 	last := byte('A')

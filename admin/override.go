@@ -21,6 +21,8 @@ type overrideAnswer struct {
 	Per   string `json:"per,omitempty"`
 	Burst int64  `json:"burst,omitempty"`
 	controlAnswer
+
+	NotReached []string `json:"not_reached,omitempty"` // members that did not reset the count
 }
 
 func showOverride(o rules.Override) *overrideAnswer {
@@ -45,15 +47,24 @@ func (a *api) overrides(*request) (int, any, error) {
 	return http.StatusOK, answer, nil
 }
 
-// setOverride sets the override of a key.
+// The values of the field used of an override: the used units of the key stay, or its count is deleted.
+const (
+	keepUsed  = "keep"
+	resetUsed = "reset"
+)
+
+// setOverride sets the override of a key. If it deletes the count, it does so after the override is in force
+// here, so that the request can be repeated if members were not reached.
 func (a *api) setOverride(r *request) (int, any, error) {
 	var (
 		limit, key string
+		used       = keepUsed
 		o          rules.Override
 	)
 	if err := r.body(append([]field{
 		{name: "limit", into: &limit, required: true}, {name: "key", into: &key, required: true},
 		{name: "rate", into: &o.Rate, required: true}, {name: "per", into: &o.Per}, {name: "burst", into: &o.Burst},
+		{name: "used", into: &used},
 	}, controlFields(&o.Control)...)...); err != nil {
 		return 0, nil, err
 	}
@@ -67,6 +78,12 @@ func (a *api) setOverride(r *request) (int, any, error) {
 	wrong.checkRange("burst", o.Burst, 0, maxUnits)
 	wrong.checkControl(&o.Control, r, time.Now())
 	wrong.checkNumbers(l.ForTier(""), o)
+	switch {
+	case used != keepUsed && used != resetUsed:
+		wrong.add("used is %q: use keep or reset", shorten(used))
+	case used == resetUsed && l.InFlight():
+		wrong.add("used is reset, and %s is in_flight: leave it out, because its units come back as holds end", l.Name)
+	}
 	if err := wrong.err(); err != nil {
 		return 0, nil, err
 	}
@@ -79,6 +96,14 @@ func (a *api) setOverride(r *request) (int, any, error) {
 	}
 	answer := showOverride(set)
 	a.log.Info("override set", controlAttributes(&o.Control, r, "limit", limit, "id", answer.ID, "rate", o.Rate)...)
+	if used == resetUsed {
+		if answer.NotReached, err = a.resetCount(r, limit, key); err != nil {
+			return 0, nil, err
+		}
+		if len(answer.NotReached) > 0 {
+			return http.StatusMultiStatus, answer, nil
+		}
+	}
 	return http.StatusOK, answer, nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/weir-go/weir/admin"
@@ -20,7 +21,8 @@ type overrideCommand struct {
 	Per   string `placeholder:"DURATION" help:"the period, such as 1h; the period of the limit if empty"`
 	Burst int64  `help:"capacity of a token_bucket or leaky_bucket; the rate of the override if 0"`
 	controlling
-	Remove bool `help:"remove the override"`
+	Used   string `enum:"keep,reset" default:"keep" help:"keep the used units of the key, or reset them"`
+	Remove bool   `help:"remove the override"`
 }
 
 // controlling are the flags of commands that set a value on all nodes until its end.
@@ -72,8 +74,8 @@ func (*overrideCommand) Help() string {
 // Validate returns an error unless the flags give either a rate or -remove.
 func (q *overrideCommand) Validate() error {
 	switch {
-	case q.Remove && (q.Rate != nil || q.Per != "" || q.Burst != 0 || q.isSet()):
-		return errors.New("-remove is set with -rate, -per, -burst, -for, -by or -reason: leave these out")
+	case q.Remove && (q.Rate != nil || q.Per != "" || q.Burst != 0 || q.Used != "keep" || q.isSet()):
+		return errors.New("-remove is set with -rate, -per, -burst, -used, -for, -by or -reason: leave these out")
 	case !q.Remove && (q.Rate == nil || *q.Rate < 0):
 		return errors.New("-rate is missing: set -rate to the units of each period, or set -remove")
 	}
@@ -96,9 +98,13 @@ func (q *overrideCommand) run(stdout, _ io.Writer) (int, error) {
 			Rate  int64  `json:"rate"`
 			Per   string `json:"per,omitempty"`
 			Burst int64  `json:"burst,omitempty"`
+			Used  string `json:"used"`
 			control
-		}{q.Limit, q.countOf.Key, *q.Rate, q.Per, q.Burst, q.control()}
-		text, _, err := c.call(ctx, http.MethodPost, "/v1/overrides", &question, nil)
+		}{q.Limit, q.countOf.Key, *q.Rate, q.Per, q.Burst, q.Used, q.control()}
+		var set struct {
+			NotReached []string `json:"not_reached"`
+		}
+		text, _, err := c.call(ctx, http.MethodPost, "/v1/overrides", &question, &set)
 		switch {
 		case err != nil:
 			return 0, err
@@ -106,6 +112,9 @@ func (q *overrideCommand) run(stdout, _ io.Writer) (int, error) {
 			stdout.Write(text)
 		default:
 			fmt.Fprintf(stdout, "the override is in force %s\n", &question.control)
+			if len(set.NotReached) > 0 {
+				fmt.Fprintf(stdout, "members that did not reset the count: %s; repeat the command\n", strings.Join(set.NotReached, ", "))
+			}
 		}
 		return ok, nil
 	})

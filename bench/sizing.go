@@ -31,6 +31,7 @@ type Sizer struct {
 	node    *weir.Node
 	limiter *weir.Limiter // admits everything
 	daily   *weir.Limiter // with long-lived counts
+	banning *weir.Limiter // bans at the first denial
 	checks  *http.Server
 	echo    *worker.Instance
 	asked   int
@@ -75,6 +76,10 @@ func (s *Sizer) Start(o SizerSetup, addrs *SizerAddrs) (err error) {
 	if s.daily, err = s.node.Limiter(weir.Limit{Name: "daily", Algorithm: weir.SlidingWindow, Rate: 1000, Per: 24 * time.Hour}); err != nil {
 		return err
 	}
+	ban := weir.Ban{Denials: 1, Within: time.Minute, For: weir.BanLengths{24 * time.Hour}}
+	if s.banning, err = s.node.Limiter(weir.Limit{Name: "banning", Rate: 1, Per: time.Hour, Ban: ban}); err != nil {
+		return err
+	}
 	checks, err := admin.CheckHandler(s.node, nil, admin.CheckOptions{Open: true, Logger: quiet()})
 	if err != nil {
 		return err
@@ -107,6 +112,7 @@ func (s *Sizer) Meet(echoes []string, _ *int) error {
 		"leased":    others[:min(len(others), 10)],
 		"echo":      others,
 		"nothing":   others,
+		bannedWay:   {bannedKey},
 	}
 	return nil
 }
@@ -120,15 +126,26 @@ type SizerLoad struct {
 
 // SizerSpent is the cost of a load.
 type SizerSpent struct {
-	Checks, Other int // Other were decided in another way, or without authority
+	Checks, Other int  // Other were decided in another way, or without authority
+	Owns          bool // the node owns the key of bannedWay
 	CPU           time.Duration
 }
 
 // sizerCallers is the number of callers of a node.
 const sizerCallers = 64
 
+// bannedWay is the way of checks of a banned key, by all nodes but its owner.
+const (
+	bannedWay = "banned"
+	bannedKey = "banned"
+)
+
 // Load makes checks at the given rate. The reply contains the CPU time of the process.
 func (s *Sizer) Load(o SizerLoad, spent *SizerSpent) error {
+	if spent.Owns = s.banning.Owner(bannedKey).Self; spent.Owns && o.Way == bannedWay {
+		o.Way = "nothing"
+		o.Rate = 1
+	}
 	before := lab.CPU()
 	want := map[string]weir.Source{"owned": weir.Owner, "forwarded": weir.Forwarded, "leased": weir.Leased}[o.Way]
 	keys := s.keys[o.Way]
@@ -137,6 +154,11 @@ func (s *Sizer) Load(o SizerLoad, spent *SizerSpent) error {
 		key := keys[r.IntN(len(keys))]
 		switch o.Way {
 		case "nothing":
+			return
+		case bannedWay:
+			if d, err := s.banning.Allow(context.Background(), key); err != nil || !d.Banned {
+				other.Add(1)
+			}
 			return
 		case "echo":
 			if s.echo.Allow(key)&worker.Failed != 0 {
@@ -340,7 +362,43 @@ func size(ctx context.Context, d time.Duration, asked, keys int, out io.Writer) 
 		fmt.Fprintln(out, "|")
 	}
 	fmt.Fprintf(out, "\nA node without checks uses %.1f ms of CPU time a second.\n", float64(idle.CPU.Milliseconds())/d.Seconds()/sizingNodes)
+	if err := sizeBan(d, out); err != nil {
+		return err
+	}
 	return sizeMemory(ctx, keys, out)
+}
+
+// banFlood is the number of checks a second of a banned key, over four nodes.
+const banFlood = 100_000
+
+// sizeBan prints the CPU time of the owner of a banned key during a flood of its checks at the four other
+// nodes, and without a flood.
+func sizeBan(d time.Duration, out io.Writer) (err error) {
+	const nodes = 5
+	s, err := startSizers(nodes, 1000, 100)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, endAll(s.all)) }()
+	fmt.Fprintf(out, "\nOf %d nodes, four get checks of a banned key that the fifth owns:\n\n| checks a second | not banned | CPU time of the owner, ms a second |\n|---|---|---|\n", nodes)
+	for _, load := range []SizerLoad{{bannedWay, 100, d / 4}, {"nothing", 1, d}, {bannedWay, banFlood / (nodes - 1), d}} {
+		all, err := callAll[SizerSpent](s.all, sizerWait, "Sizer.Load", load)
+		if err != nil {
+			return err
+		}
+		checks, other, owner := 0, 0, time.Duration(0)
+		for _, one := range all {
+			if one.Owns {
+				owner = one.CPU
+			} else if load.Way == bannedWay {
+				checks, other = checks+one.Checks, other+one.Other
+			}
+		}
+		if load.For == d {
+			fmt.Fprintf(out, "| %.0f | %d | %.2f |\n", float64(checks)/d.Seconds(), other, owner.Seconds()*1000/d.Seconds())
+		}
+	}
+	return nil
 }
 
 // sizeMemory prints the memory of a node in a cluster of two. Each node has the given

@@ -23,6 +23,7 @@ func TestSizingMeasuresEachWayAndSize(t *testing.T) {
 	for _, row := range []string{"owned", "echo", "forwarded", "leased", "over HTTP"} {
 		require.Contains(t, out.String(), "| "+row+" | ")
 	}
+	require.Regexp(t, `(?m)^\| \d\d+ \| 0 \| [\d.]+ \|$`, out.String(), "each check of the banned key is denied")
 	require.Regexp(t, `(?m)^\| 2000 \| - \| \d+ \| \d+ \|$`, out.String())
 	require.Regexp(t, `(?m)^\| 2000 \| 128 MiB \| `, out.String())
 }

@@ -83,7 +83,7 @@ func (l *Limiter) strike(key string, a *wire.Ask, r *wire.Result) {
 		return
 	}
 	key = strings.Clone(key)
-	s := wire.Ask{ID: a.ID, Limit: &l.bans.strikes, Partition: a.Partition, Global: a.Global, Units: 1, Ban: l.bans.lengths}
+	s := wire.Ask{ID: a.ID, Limit: &l.bans.strikes, Partition: a.Partition, Global: a.Global, Bans: true, Units: 1, Ban: l.bans.lengths}
 	l.node.checks.Strike(s, func(ban time.Duration) {
 		l.meter.Bans.Add(1)
 		now := l.node.env.TimeOfDay()

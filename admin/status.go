@@ -45,6 +45,7 @@ type limitStatus struct {
 	Blocked  bool            `json:"blocked,omitempty"` // requests with the key are refused
 	Owner    string          `json:"owner"`
 	Source   string          `json:"source"`
+	Banned   bool            `json:"banned,omitempty"`
 	Override *overrideAnswer `json:"override,omitempty"`
 	Soft     *Left           `json:"soft,omitempty"`
 	Left
@@ -184,7 +185,7 @@ func (p *statusPeek) peek(ctx context.Context, b *rules.Book, s *rules.Snapshot,
 	now, id, mode := time.Now(), hard.ID(p.key), s.ModeFor(p.rule, p.key)
 	status := limitStatus{
 		Name: p.limit.Name, Rule: p.rule.Name, Key: p.key, ID: hex.EncodeToString(id[:]), Tier: tier,
-		Policy: rules.Describe(hard.Limit()), Shadow: mode == rules.Shadow, Off: mode == rules.Off, Owner: hard.Owner(p.key).Name, Source: d.Source.String(),
+		Policy: rules.Describe(hard.Limit()), Shadow: mode == rules.Shadow, Off: mode == rules.Off, Owner: hard.Owner(p.key).Name, Source: d.Source.String(), Banned: d.Banned,
 		Left: showLeft(d, hard, now),
 	}
 	if block := cmp.Or(s.KeyBlock(p.limit, p.key), s.ClientBlock(p.limit, p.key)); block != nil && mode == rules.Enforce {

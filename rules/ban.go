@@ -54,6 +54,8 @@ func (p *parser) checkBan(r *Rule, v strictyaml.Value, isShadow bool) {
 		v.Errorf("ban in a rule with missing_key: shared: it would ban all clients without the key, use ip or skip")
 	case isShadow:
 		v.Errorf("ban in a rule with shadow: true: a shadow denies nothing, remove one of them")
+	case r.Queue > 0:
+		v.Errorf("ban in a rule with queue: the denials of a request that waits do not count, remove one of them")
 	case r.Soft.Over > 0:
 		v.Errorf("ban in a rule with soft: remove one of them")
 	case len(r.Limits) > 0 && !slices.ContainsFunc(r.Limits, func(l Limit) bool { return !l.InFlight() }):

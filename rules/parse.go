@@ -273,9 +273,9 @@ func (p *parser) rule(v strictyaml.Value) {
 		m.Get("warn").Errorf("warn in a rule with shadow: true: a shadow warns no client, remove one of them")
 	}
 	p.limits(r, v, m.Get("limit"), m.Get("limits"), base)
-	p.checkBan(r, m.Get("ban"), isShadow)
 	p.criticals(r, m.Get("critical"))
 	p.queue(r, m.Get("queue"), isShadow)
+	p.checkBan(r, m.Get("ban"), isShadow)
 	p.outcome(r, m.Get("count"), m.Get("refund_on"))
 	p.settle(r, m.Get("reserve"), m.Get("settle"), m.Get("cost"))
 	r.denied = p.denied(m.Get("denied"), p.byDefault)

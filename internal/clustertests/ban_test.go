@@ -1,12 +1,16 @@
 package clustertests
 
 import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/testenv"
 )
 
 // banning bans a key for an hour after three denials within a minute. Its rate is high enough that a key
@@ -221,4 +225,107 @@ func TestBanOutlivesStopOfAllNodes(t *testing.T) {
 		w = nextWorld(t, cfg, shelves)
 		requireBanned(t, w.limiters(t, banning), key, time.Hour-time.Since(begun), w.names...)
 	})
+}
+
+// bannedKey is a key of TestBansFollowTheirDenialsThroughChanges, with a simple model of its bans.
+type bannedKey struct {
+	key     string
+	used    bool
+	denials []time.Time // the last ones that count, at most three
+	bans    int
+	begun   time.Time
+	until   time.Time
+}
+
+// isUnsure reports whether an event of the model is so near that a round trip decides the result.
+func (k *bannedKey) isUnsure(now time.Time, within time.Duration) bool {
+	near := func(at time.Time) bool { return now.Sub(at).Abs() < 20*time.Millisecond }
+	return near(k.until) || slices.ContainsFunc(k.denials, func(d time.Time) bool { return near(d.Add(within)) })
+}
+
+// Nodes ask for 2,000 keys in random order, while nodes join, leave and crash. Each decision is that of a
+// model of the key.
+func TestBansFollowTheirDenialsThroughChanges(t *testing.T) {
+	const keys, asks = 500, 30
+	for seed := range uint64(4) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			if seed > 0 {
+				testenv.SkipUnlessFull(t, "the first seed")
+			}
+			inBubble(t, func(t *testing.T) {
+				rng := rand.New(rand.NewPCG(seed, 1))
+				l := weir.Limit{
+					Name: "test", Algorithm: weir.FixedWindow, Rate: 1, Per: 24 * time.Hour,
+					Ban: weir.Ban{Denials: 3, Within: 10 * time.Minute, For: weir.BanLengths{10 * time.Minute, time.Hour}},
+				}
+				w := newWorld(t, 5, false)
+				ls := w.limiters(t, l)
+				all, banned := make([]*bannedKey, keys), 0
+				for i := range all {
+					all[i] = &bannedKey{key: fmt.Sprint("key ", i)}
+				}
+				for i := range keys * asks {
+					if i%(keys*asks/4) == keys*asks/8 {
+						time.Sleep(time.Second) // until all replicas have arrived
+						w.change(t, rng)
+						ls = w.limiters(t, l)
+					}
+					k, by := all[rng.IntN(keys)], ls[w.names[rng.IntN(len(w.names))]]
+					for k.isUnsure(time.Now(), l.Ban.Within) {
+						time.Sleep(50 * time.Millisecond)
+					}
+					if i > keys*asks*7/8 && rng.IntN(20) == 0 { // after the last change
+						require.NoError(t, by.Reset(t.Context(), k.key))
+						*k = bannedKey{key: k.key}
+					}
+					d, now := allowed(t, by, k.key, 1), time.Now()
+					switch {
+					case now.Before(k.until) && d.Source == weir.Pushback && now.Sub(k.begun) < time.Second:
+						require.False(t, d.Allowed, "a node that has cached the denial of the limit repeats it for a second")
+					case now.Before(k.until):
+						require.True(t, d.Banned && !d.Allowed, "%+v of %s", d, k.key)
+						require.InDelta(t, k.until.Sub(now), d.RetryAfter, float64(time.Second))
+						banned++
+					case !k.used:
+						require.True(t, d.Allowed, "%+v of %s", d, k.key)
+						k.used = true
+					default:
+						require.False(t, d.Allowed || d.Banned, "%+v of %s", d, k.key)
+						k.denials = slices.DeleteFunc(k.denials, func(d time.Time) bool { return now.Sub(d) >= l.Ban.Within })
+						if len(k.denials) < 3 {
+							k.denials = append(k.denials, now)
+						}
+						if len(k.denials) == 3 {
+							k.begun, k.until, k.bans = now, now.Add(l.Ban.For[min(k.bans, 1)]), k.bans+1
+						}
+					}
+					time.Sleep(time.Duration(5+rng.IntN(400)) * time.Millisecond)
+				}
+				require.Greater(t, banned, keys)
+			})
+		})
+	}
+}
+
+// change makes a node leave, crash or join, and waits until the other nodes agree.
+func (w *world) change(t *testing.T, rng *rand.Rand) {
+	at := rng.IntN(len(w.names))
+	name := w.names[at]
+	switch rng.IntN(3) {
+	case 0:
+		w.leave(t, name)
+		delete(w.nodes, name)
+		w.names = slices.Delete(w.names, at, at+1)
+	case 1:
+		w.network.Host(name).Kill()
+		require.NoError(t, w.nodes[name].Close())
+		delete(w.nodes, name)
+		w.names = slices.Delete(w.names, at, at+1)
+		time.Sleep(2 * forget)
+	}
+	name = fmt.Sprintf("%s%d", name[:1], time.Now().Unix())
+	addHosts(w.network, name)
+	w.start(t, name, weir.Config{})
+	w.ready(t, w.names...)
+	time.Sleep(time.Second)
 }

@@ -12,7 +12,8 @@ import (
 // evictions treat like any other count. Their IDs have the Hi of the ID of the key, so that they are in
 // the same range and have the same owner, and none of them is sent to another region.
 //
-//   - strikes: a SlidingLog of denials, which are units of the Limit of OpStrike.
+//   - strikes: a SlidingLog of denials, which are units of the Limit of OpStrike. A ban does not refund them,
+//     because a refund of units that other members have counted may be lost as authority moves.
 //   - ban: a FixedWindow of a unit, whose window is the ban.
 //   - earlier: a SlidingLog of the bans that make the next ban longer.
 //
@@ -60,6 +61,20 @@ func (o *Owner) denyBanned(a *wire.Ask, now int64, r *wire.Result) bool {
 	return true
 }
 
+// applyBan executes a strike, and denies the operation of a caller with a banned key. It returns false if
+// the count of the key decides.
+func (o *Owner) applyBan(v *view.View, as view.Standing, op wire.Op, a *wire.Ask, now int64, r *wire.Result) bool {
+	switch {
+	case op == wire.OpStrike:
+		o.strike(v, as, a, now, r)
+		return true
+	case (op == wire.OpTake || op == wire.OpPeek || op == wire.OpWait) && o.denyBanned(a, now, r):
+		_, r.Source = v.Share(as, a.ID, a.Partition)
+		return true
+	}
+	return false
+}
+
 // strike counts a denial, and bans the key if it is the last that its limit of denials has room for.
 // The result is Banned if the key is banned then. A node that may spend only a share of a limit has
 // denied because of an outage as well, so it counts nothing.
@@ -94,7 +109,6 @@ func (o *Owner) strike(v *view.View, as view.Standing, a *wire.Ask, now int64, r
 	if a.Ban[1] > 0 {
 		o.counts.Debit(earlierID(a.ID), earlier, now, 1)
 	}
-	o.counts.Refund(strikesID(a.ID), a.Limit, now, a.Limit.Rate, 0, false)
 	o.denyBanned(a, now, r)
 	r.Granted = 1
 }

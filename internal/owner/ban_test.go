@@ -15,7 +15,7 @@ import (
 
 // banModel is a simple version of the bans of one key.
 type banModel struct {
-	denials []time.Duration // since the last ban
+	denials []time.Duration // the last ones that count, at most as many as ban the key
 	begun   []time.Duration
 	until   time.Duration
 }
@@ -25,7 +25,10 @@ func (m *banModel) strike(at time.Duration, most int, within time.Duration, leng
 	if at < m.until {
 		return false
 	}
-	m.denials = append(slices.DeleteFunc(m.denials, func(d time.Duration) bool { return at-d >= within }), at)
+	m.denials = slices.DeleteFunc(m.denials, func(d time.Duration) bool { return at-d >= within })
+	if len(m.denials) < most {
+		m.denials = append(m.denials, at)
+	}
 	if len(m.denials) < most {
 		return false
 	}
@@ -40,7 +43,7 @@ func (m *banModel) strike(at time.Duration, most int, within time.Duration, leng
 			length = seconds
 		}
 	}
-	m.begun, m.denials, m.until = append(m.begun, at), nil, at+time.Duration(length)*time.Second
+	m.begun, m.until = append(m.begun, at), at+time.Duration(length)*time.Second
 	return true
 }
 
@@ -55,7 +58,7 @@ func TestBansFollowTheirDenials(t *testing.T) {
 		o, v := newOwner()
 		strikes := bucket.Limit{Algorithm: bucket.SlidingLog, Rate: int64(most), Per: within}
 		limit := bucket.Limit{Rate: 10, Per: time.Minute}
-		strike := wire.Ask{ID: bucket.ID{Hi: 7, Lo: 8}, Limit: &strikes, Units: 1, Ban: lengths}
+		strike := wire.Ask{ID: bucket.ID{Hi: 7, Lo: 8}, Limit: &strikes, Units: 1, Bans: true, Ban: lengths}
 		take := wire.Ask{ID: strike.ID, Limit: &limit, Units: 1, Bans: true}
 		var model banModel
 		at := time.Hour
@@ -109,7 +112,7 @@ func TestBanOfOneAskDeniesAll(t *testing.T) {
 		{ID: bucket.ID{Hi: 1, Lo: 1}, Limit: &limit, Units: 1, Bans: true},
 		{ID: bucket.ID{Hi: 2, Lo: 2}, Limit: &limit, Units: 1},
 	}
-	strike := wire.Ask{ID: asks[0].ID, Limit: &strikes, Units: 1, Ban: wire.Ban{60}}
+	strike := wire.Ask{ID: asks[0].ID, Limit: &strikes, Units: 1, Bans: true, Ban: wire.Ban{60}}
 	o.Do(v, view.AsOwner, wire.OpStrike, &strike, int64(time.Hour), new(wire.Result))
 	for _, shadow := range []bool{false, true} {
 		asks[0].Shadow = shadow

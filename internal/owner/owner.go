@@ -46,14 +46,10 @@ func New(clock env.Clock, timeout time.Duration, counts *bucket.Store, stream *c
 func (o *Owner) Do(v *view.View, as view.Standing, op wire.Op, a *wire.Ask, now int64, r *wire.Result) {
 	r.StoodIn = as != view.AsOwner
 	switch {
+	case a.Bans && o.applyBan(v, as, op, a, now, r):
+		return
 	case a.AtMost && op == wire.OpTake:
 		o.takeAtMost(v, as, a, now, r)
-		return
-	case op == wire.OpStrike:
-		o.strike(v, as, a, now, r)
-		return
-	case a.Bans && (op == wire.OpTake || op == wire.OpPeek || op == wire.OpWait) && o.denyBanned(a, now, r):
-		_, r.Source = v.Share(as, a.ID, a.Partition)
 		return
 	}
 	if as == view.AsOwner && v.Complete {

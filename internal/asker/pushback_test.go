@@ -192,3 +192,32 @@ func TestOnlyFirmDenialsAreCached(t *testing.T) {
 	answer := r.Append(wire.OpTake, wire.AppendResponse(nil, wire.Done, 1))
 	require.False(t, wire.ParseResult(answer, wire.OpTake, 0).Firm, "like the result of an older node")
 }
+
+func TestBanIsCachedForTenSecondsAndOutlastsOtherDenials(t *testing.T) {
+	of := func(i int, bans bool) *wire.Ask {
+		return &wire.Ask{ID: bucket.ID{Hi: uint64(i), Lo: 77}, Limit: &tenAMinute, Units: 5, Bans: bans}
+	}
+	p, r, ban := newPushbacks(), wire.Result{}, denial(time.Hour)
+	ban.Banned = true
+	p.learn(of(1, true), ban, instant(1000))
+	for i := range 10 * pushbackWays {
+		p.learn(of(2+i, true), denial(time.Hour), instant(2000))
+	}
+	other := of(1, true)
+	other.Units, other.Limit = 1, &bucket.Limit{Rate: 7, Per: time.Hour}
+	for _, c := range []struct {
+		ask    *wire.Ask
+		after  time.Duration
+		denies bool
+	}{
+		{of(1, true), 10*time.Second - 1, true}, {other, 10*time.Second - 1, true}, {of(1, false), 0, false}, {of(1, true), 10 * time.Second, false},
+	} {
+		require.Equal(t, c.denies, p.deny(c.ask, instant(1000+int64(c.after)), &r))
+		if c.denies {
+			require.True(t, r.Banned)
+			require.Equal(t, []int64{c.ask.Limit.Rate, int64(time.Hour - c.after)}, []int64{r.Limit, int64(r.RetryAfter)})
+		}
+	}
+	p.reset(of(1, true).ID, ban.ResetNumber+1)
+	require.False(t, p.deny(of(1, true), instant(1001), &r), "a reset releases the key")
+}

@@ -104,7 +104,7 @@ func drawAsk(t *rapid.T, p parts, limit *bucket.Limit) Ask {
 	a := Ask{
 		ID:    bucket.ID{Hi: rapid.Uint64().Draw(t, "hi"), Lo: rapid.Uint64().Draw(t, "lo")},
 		Limit: limit, Partition: Policy(rapid.IntRange(0, int(FailClosed)).Draw(t, "partition")),
-		Shadow: rapid.Bool().Draw(t, "shadow"), AtMost: rapid.Bool().Draw(t, "at most"), Units: rapid.Int64Range(0, 1<<62).Draw(t, "units"),
+		Shadow: rapid.Bool().Draw(t, "shadow"), Bans: rapid.Bool().Draw(t, "bans"), AtMost: rapid.Bool().Draw(t, "at most"), Units: rapid.Int64Range(0, 1<<62).Draw(t, "units"),
 	}
 	a.Global = IsGlobal(a.ID)
 	age := func() time.Duration {
@@ -137,6 +137,11 @@ func drawAsk(t *rapid.T, p parts, limit *bucket.Limit) Ask {
 	if p&resetPart != 0 {
 		a.Reset = rapid.Uint64().Draw(t, "reset")
 	}
+	if p&banPart != 0 {
+		for i := range a.Ban {
+			a.Ban[i] = rapid.Uint32Range(0, uint32(LongestBan/time.Second)).Draw(t, "ban")
+		}
+	}
 	return a
 }
 
@@ -151,6 +156,7 @@ func drawResult(t *rapid.T, p parts) Result {
 		r.Age, r.RetryAfter = r.RetryAfter, 0
 	}
 	r.Firm = !r.Allowed && rapid.Bool().Draw(t, "firm")
+	r.Banned = r.Firm && rapid.Bool().Draw(t, "banned")
 	if p&receiptPart != 0 {
 		r.Receipt, r.ResetNumber = bucket.Receipt(rapid.Int64().Draw(t, "receipt")), rapid.Uint64().Draw(t, "reset number")
 	}

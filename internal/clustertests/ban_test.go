@@ -1,6 +1,7 @@
 package clustertests
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -124,6 +125,15 @@ func TestOnlyDenialsOfTheWholeLimitBan(t *testing.T) {
 			require.NoError(t, err)
 			require.False(t, ds[0].Banned)
 		}
+		ctx, cancel := context.WithDeadline(t.Context(), time.Now())
+		defer cancel()
+		for range 20 {
+			d, err := ls["d"].Allow(ctx, key)
+			require.NoError(t, err)
+			require.Equal(t, weir.Budget, d.Source, "a passed deadline leaves the share of the node")
+			require.False(t, d.Allowed || d.Banned)
+			time.Sleep(time.Millisecond)
+		}
 		for range 5 {
 			require.NoError(t, ls["a"].Wait(t.Context(), key, 1))
 		}
@@ -134,6 +144,17 @@ func TestOnlyDenialsOfTheWholeLimitBan(t *testing.T) {
 			for _, name := range w.names {
 				require.False(t, allowed(t, ls[name], key, 1).Banned, "a share says nothing about the client")
 			}
+		}
+	})
+}
+
+func TestLimitWithBanHasNoLeases(t *testing.T) {
+	inWorlds(t, 2, weir.Config{}, func(t *testing.T, w *world) {
+		l := weir.Limit{Name: "test", Rate: 1000, Per: time.Hour, Ban: banning.Ban}
+		ls := w.limiters(t, l)
+		key := keyOf(t, ls["a"])
+		for range 100 {
+			require.Equal(t, weir.Forwarded, allowed(t, ls["b"], key, 1).Source)
 		}
 	})
 }

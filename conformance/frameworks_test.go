@@ -118,6 +118,9 @@ func middleware[C, M any](l *layer, wrap func(C) call, byLimiter func(*weir.Limi
 	if from.Skip != nil {
 		to.Skip = func(c C) bool { return from.Skip(wrap(c)) }
 	}
+	if from.Critical != nil {
+		to.Critical = func(c C) bool { return from.Critical(wrap(c)) }
+	}
 	if from.Denied != nil {
 		to.Denied = func(c C, o *httplimit.Outcome) error { return from.Denied(wrap(c), o) }
 	}

@@ -42,6 +42,7 @@ func TestFrameworksKeepSamePromises(t *testing.T) {
 		"functions decide on costs":           testFunctions,
 		"a connection outlives its handler":   testHijack,
 		"a gone client is not answered":       testGone,
+		"critical requests spend kept units":  testCritical,
 		"a closed node denies":                testClosed,
 		"fields of two are of the strictest":  testStrictest,
 		"a limit that is asked twice is once": testTwice,
@@ -383,6 +384,18 @@ func testGone(t *testing.T, f *framework) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.Equal(t, httplimit.StatusClientGone, a.ask(ctx, "192.0.2.1", http.MethodGet, "/", "").status)
+}
+
+func testCritical(t *testing.T, f *framework) {
+	o := options{Logger: quiet, Critical: func(c call) bool { return c.Field("X-Internal") == "1" }}
+	by, _ := ruled(t, "rules: [{name: r, key: ip, limit: {rate: 2, per: 1h, keep: 1}}]", o)
+	single := layer{limiter: limiterOf(t, weir.Limit{Name: "r", Rate: 2, Per: time.Hour, Keep: 1}), options: o}
+	for _, l := range []layer{by, single} {
+		a := f.mustServe(t, handlers{"/": hello}, l)
+		for i, want := range []int{200, 429, 200, 429} {
+			require.Equal(t, want, a.get("/", "X-Internal", strconv.Itoa(i/2)).status)
+		}
+	}
 }
 
 func testClosed(t *testing.T, f *framework) {

@@ -1,6 +1,11 @@
 package snippets_test
 
 import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -32,4 +37,24 @@ func TestRulesFilesOfDocumentsAreValid(t *testing.T) {
 			t.Errorf("%s: %v", s.Position(), err)
 		}
 	}
+}
+
+// The file of the section and the column of its table agree.
+func TestErrorsOfDocumentedControlsAreReported(t *testing.T) {
+	const file = "docs/operate.md"
+	all, err := snippets.All()
+	require.NoError(t, err)
+	at := slices.IndexFunc(all, func(s snippets.Snippet) bool { return s.File == file && s.Language == "text" })
+	require.GreaterOrEqual(t, at, 0)
+	_, reported := rules.Parse("f", []byte(all[at].Text))
+	require.Error(t, reported)
+	root, err := snippets.Root()
+	require.NoError(t, err)
+	text, err := os.ReadFile(filepath.Join(root, file))
+	require.NoError(t, err)
+	var documented []string
+	for _, m := range regexp.MustCompile("`(\\d+:\\d+: [^`]*)`").FindAllStringSubmatch(string(text), -1) {
+		documented = append(documented, "f:"+m[1])
+	}
+	require.ElementsMatch(t, strings.Split(strings.TrimSpace(reported.Error()), "\n"), documented)
 }

@@ -338,7 +338,10 @@ func (v Value) Percent() float64 {
 	x, isNumber := number(digits)
 	switch {
 	case isNumber && !ok:
-		v.Errorf("%s is %s: use a percentage, like %s%%", v.displayName(), text, strconv.FormatFloat(x*100, 'f', -1, 64))
+		if x <= 1 { // a part of one
+			x *= 100
+		}
+		v.Errorf("%s is %s: use a percentage, like %s%%", v.displayName(), text, strconv.FormatFloat(x, 'f', -1, 64))
 		return 0
 	case !isNumber:
 		v.Errorf("%s is %q: use a percentage, like 0.1%%", v.displayName(), text)

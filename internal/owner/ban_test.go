@@ -80,7 +80,7 @@ func TestBansFollowTheirDenials(t *testing.T) {
 	})
 }
 
-func TestNodeWithShareBansNoKeyAndKeepsKnownBans(t *testing.T) {
+func TestNodeWithShareBeginsNoBan(t *testing.T) {
 	o, _ := newOwner()
 	strikes, limit := bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 1, Per: time.Minute}, bucket.Limit{Rate: 10, Per: time.Minute}
 	do := func(v *view.View, as view.Standing, op wire.Op) (r wire.Result) {

@@ -230,7 +230,7 @@ func (l *Limiter) WaitHoldFor(ctx context.Context, key string, units int64, ttl 
 // majority answers. In these two cases the hold may not have been renewed, and RenewHold may be called
 // again until the hold ends. The error can also be ErrClosed or that of ctx.
 func (l *Limiter) RenewHold(ctx context.Context, key, text string, ttl time.Duration) error {
-	_, err := l.renewHold(ctx, key, text, ttl, 0)
+	_, err := l.extendHold(ctx, key, text, ttl, func(*wire.Ask) {})
 	return err
 }
 
@@ -241,45 +241,53 @@ func (l *Limiter) ShrinkHold(ctx context.Context, key, text string, units int64,
 	if units < 1 {
 		return 0, fmt.Errorf("%w units: %d: keep 1 or more, or call ReleaseHold", ErrInvalid, units)
 	}
-	return l.renewHold(ctx, key, text, ttl, units)
+	r, err := l.extendHold(ctx, key, text, ttl, func(a *wire.Ask) { a.Units, a.Hold.Shrinks = units, true })
+	return r.Held, err
 }
 
-// renewHold renews a hold, and shrinks it unless units is 0.
-func (l *Limiter) renewHold(ctx context.Context, key, text string, ttl time.Duration, units int64) (held int64, err error) {
+// PeekHold returns the units of a hold of HoldFor, and the time until the hold ends unless it is renewed or
+// released. It changes nothing. The errors are those of RenewHold.
+func (l *Limiter) PeekHold(ctx context.Context, key, text string) (held int64, left time.Duration, err error) {
+	r, err := l.extendHold(ctx, key, text, maxHoldFor, func(a *wire.Ask) { a.Hold.Reads = true })
+	return r.Held, r.ResetAfter, err
+}
+
+// extendHold sends an OpExtend for a hold, after edit has changed the ask. With an error, the result is zero.
+func (l *Limiter) extendHold(ctx context.Context, key, text string, ttl time.Duration, edit func(a *wire.Ask)) (none wire.Result, err error) {
 	if err := checkTTL(ttl); err != nil {
-		return 0, err
+		return none, err
 	}
 	a, err := l.openHold(ctx, key, text, ttl)
 	if err != nil {
-		return 0, err
+		return none, err
 	}
-	if units > 0 {
-		a.Units, a.Hold.Shrinks = units, true
-	}
+	edit(&a)
 	within, cancel := context.WithTimeout(ctx, l.node.cfg.Timeout)
 	defer cancel()
 	for {
 		var r wire.Result
 		switch err := l.node.checks.Do(within, wire.OpExtend, &a, &r); {
 		case err != nil:
-			return 0, err
+			return none, err
 		case r.Allowed:
-			a.Units = r.Held
-			l.node.clients.holds.Keep(within, &a, &r)
-			return r.Held, nil
+			if !a.Hold.Reads {
+				a.Units = r.Held
+				l.node.clients.holds.Keep(within, &a, &r)
+			}
+			return r, nil
 		case r.Firm:
-			return 0, fmt.Errorf("%w: the hold was released, or not renewed in time", ErrExpired)
+			return none, fmt.Errorf("%w: the hold was released, or not renewed in time", ErrExpired)
 		case l.node.env.Ended():
-			return 0, ErrClosed
+			return none, ErrClosed
 		case r.Source == wire.FailedClosed:
-			return 0, ErrUnavailable
+			return none, ErrUnavailable
 		}
 		switch err := l.node.sleep(within, r.RetryAfter); { // authority moves
 		case err == nil:
 		case ctx.Err() == nil && !l.node.env.Ended():
-			return 0, ErrUnavailable
+			return none, ErrUnavailable
 		default:
-			return 0, err
+			return none, err
 		}
 	}
 }

@@ -158,6 +158,36 @@ func TestReturnedPartsOfHoldsStayFree(t *testing.T) {
 	}
 }
 
+// Each node states the units and the remaining term of a client's hold, and does not renew it.
+func TestPeekHoldStatesUnitsAndTerm(t *testing.T) {
+	inWorlds(t, 3, seeded, func(t *testing.T, w *world) {
+		ls := w.limiters(t, weir.Limit{Name: "in flight", Algorithm: weir.InFlight, Rate: 10})
+		key := keyOf(t, ls["b"])
+		text, _, err := ls["a"].HoldFor(t.Context(), key, 4, time.Minute)
+		require.NoError(t, err)
+		granted, units := time.Now(), int64(4)
+		for range 3 {
+			for _, l := range ls {
+				held, left, err := l.PeekHold(t.Context(), key, text)
+				require.NoError(t, err)
+				require.Equal(t, units, held)
+				require.InDelta(t, time.Minute-time.Since(granted), left, float64(10*time.Millisecond))
+			}
+			time.Sleep(10 * time.Second)
+			granted, units = time.Now(), units-1
+			held, err := ls["c"].ShrinkHold(t.Context(), key, text, units, time.Minute)
+			require.NoError(t, err)
+			require.Equal(t, units, held)
+		}
+		time.Sleep(time.Minute + time.Second)
+		held, left, err := ls["c"].PeekHold(t.Context(), key, text)
+		require.ErrorIs(t, err, weir.ErrExpired)
+		require.Zero(t, held+int64(left))
+		_, err = ls["c"].ShrinkHold(t.Context(), key, text, 0, time.Minute)
+		require.ErrorIs(t, err, weir.ErrInvalid)
+	})
+}
+
 func TestHoldsOfLeaverAreReleasedAtOnce(t *testing.T) {
 	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		h := w.hold(t, "key", 5)

@@ -289,6 +289,9 @@ func (h *Holds) Do(v *view.View, as view.Standing, op wire.Op, a *wire.Ask, now 
 	default:
 		h.table.hold(a, most, a.Hold.Waits, now, r)
 	}
+	if op == wire.OpExtend && r.Allowed {
+		return
+	}
 	r.ResetAfter = r.RetryAfter // no time is known at which all units are released
 }
 

@@ -118,7 +118,8 @@ func (s *shard) renew(r *record, ttl int64, age time.Duration, now int64) {
 	s.live.fix(s.records, r.place)
 }
 
-// extend renews a client's hold, and returns the units above those that it keeps. If certain is set, this node knows all holds of the count, so that
+// extend renews a client's hold, and returns the units above those that it keeps; or it reads the hold. The
+// ResetAfter of r is the time until the hold ends. If certain is set, this node knows all holds of the count, so that
 // a hold that it does not know has ended.
 func (t *table) extend(a *wire.Ask, certain bool, now int64, r *wire.Result) {
 	s := t.lockAt(a.ID, now)
@@ -131,7 +132,10 @@ func (t *table) extend(a *wire.Ask, certain bool, now int64, r *wire.Result) {
 	if a.Hold.Shrinks {
 		s.shrink(known, a.Units)
 	}
-	s.renew(known, int64(a.Hold.TTL), t.age(), now)
+	if !a.Hold.Reads {
+		s.renew(known, int64(a.Hold.TTL), t.age(), now)
+	}
+	r.ResetAfter = time.Duration(known.expires - now)
 	r.Allowed, r.Held, r.Renewal = true, known.units, uint64(known.renewal)
 }
 

@@ -35,6 +35,7 @@ const (
 	waitsMark    = 1 << 0 // mark of the part hold
 	deniedMark   = 1 << 1
 	shrinksMark  = 1 << 2
+	readsMark    = 1 << 3
 )
 
 // LongestLease bounds the term of a lease.
@@ -133,6 +134,7 @@ type Hold struct {
 	Waits      bool // for OpHold: whether the asker waits in the queue
 	Denied     bool // for OpRelease: whether the hold was not granted, and leaves the queue
 	Shrinks    bool // for OpExtend: whether the hold keeps at most the Units of the Ask
+	Reads      bool // for OpExtend: whether the hold is not renewed
 }
 
 // WithReceipt returns a copy of a that refers, in Spent, to the units that r granted.
@@ -211,7 +213,7 @@ func (a *Ask) Append(request []byte) []byte {
 		b = binary.LittleEndian.AppendUint64(b, a.Hold.Number)
 		b = binary.LittleEndian.AppendUint64(b, uint64(a.Hold.TTL))
 		b = binary.LittleEndian.AppendUint64(b, uint64(a.Hold.ClusterAge))
-		b = append(b, mark(a.Hold.Waits, waitsMark)|mark(a.Hold.Denied, deniedMark)|mark(a.Hold.Shrinks, shrinksMark))
+		b = append(b, mark(a.Hold.Waits, waitsMark)|mark(a.Hold.Denied, deniedMark)|mark(a.Hold.Shrinks, shrinksMark)|mark(a.Hold.Reads, readsMark))
 	}
 	if p&resetPart != 0 {
 		b = binary.LittleEndian.AppendUint64(b, a.Reset)
@@ -293,7 +295,8 @@ func (a *Ask) parse(p parts, b []byte) {
 		a.Hold.Number = binary.LittleEndian.Uint64(b[8:])
 		a.Hold.TTL = time.Duration(binary.LittleEndian.Uint64(b[16:]))
 		a.Hold.ClusterAge = clampAge(binary.LittleEndian.Uint64(b[24:]))
-		a.Hold.Waits, a.Hold.Denied, a.Hold.Shrinks = b[32]&waitsMark != 0, b[32]&deniedMark != 0, b[32]&shrinksMark != 0
+		a.Hold.Waits, a.Hold.Denied = b[32]&waitsMark != 0, b[32]&deniedMark != 0
+		a.Hold.Shrinks, a.Hold.Reads = b[32]&shrinksMark != 0, b[32]&readsMark != 0
 	}
 	if p&resetPart != 0 {
 		a.Reset = binary.LittleEndian.Uint64(b)

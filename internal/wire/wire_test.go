@@ -131,7 +131,7 @@ func drawAsk(t *rapid.T, p parts, limit *bucket.Limit) Ask {
 	if p&holdPart != 0 {
 		a.Hold = Hold{
 			rapid.Uint64().Draw(t, "holder"), rapid.Uint64().Draw(t, "number"), time.Duration(rapid.Int64Range(0, int64(LongestTTL)).Draw(t, "ttl")),
-			age(), rapid.Bool().Draw(t, "waits"), rapid.Bool().Draw(t, "denied"), rapid.Bool().Draw(t, "shrinks"),
+			age(), rapid.Bool().Draw(t, "waits"), rapid.Bool().Draw(t, "denied"), rapid.Bool().Draw(t, "shrinks"), rapid.Bool().Draw(t, "reads"),
 		}
 	}
 	if p&resetPart != 0 {

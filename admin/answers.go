@@ -116,6 +116,9 @@ type Rules struct {
 	Limits    int       `json:"limits"`
 	Overrides int       `json:"overrides"`
 	Switches  int       `json:"switches"`
+	Blocks    int       `json:"blocks"`
+
+	Blocked map[string]uint64 `json:"blocked"` // refused requests, by the kind of the block
 
 	Outcomes []RuleOutcomes `json:"outcomes"` // in the order of the rules
 }

@@ -49,6 +49,13 @@ func TestBlockIsSetListedAndDeleted(t *testing.T) {
 		require.Equal(t, http.StatusNoContent, a.ask("DELETE", "/v1/blocks"+c.query, "").Code)
 	}
 	require.NotContains(t, a.log.String(), "sk-secret")
+
+	a.get("PUT", "/v1/blocks", `{"user":"u"}`, 200, new(any))
+	for limit, allowed := range map[string]bool{"trial": true, "api/1": false} {
+		var take Take
+		a.get("POST", "/v1/take", `{"limit":"`+limit+`","key":"u"}`, 200, &take)
+		require.Equal(t, allowed, take.Allowed, "a shadow denies nothing")
+	}
 }
 
 func TestFullStoreRefusesBlock(t *testing.T) {

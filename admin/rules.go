@@ -23,6 +23,7 @@ type rulesAnswer struct {
 	Enabled   bool         `json:"enabled"`
 	Overrides int          `json:"overrides"`
 	Switches  int          `json:"switches"`
+	Blocks    int          `json:"blocks"`
 	Tiers     []string     `json:"tiers"`
 	Times     []string     `json:"times"`
 	Rules     []ruleAnswer `json:"rules"`
@@ -90,7 +91,7 @@ func (a *api) rules(r *request) (int, any, error) {
 	s, stats := r.rules, a.book.Stats()
 	answer := rulesAnswer{
 		Path: stats.Path, Version: s.Version(), Hash: stats.Hash, Serial: s.Serial(), LoadedAt: stats.LoadedAt.UTC().Truncate(time.Second),
-		Loads: stats.Loads, Refused: stats.Refused, Missing: stats.Missing, Enabled: s.Enabled(), Overrides: stats.Overrides, Switches: stats.Switches,
+		Loads: stats.Loads, Refused: stats.Refused, Missing: stats.Missing, Enabled: s.Enabled(), Overrides: stats.Overrides, Switches: stats.Switches, Blocks: stats.Blocks,
 		Tiers: append([]string{}, s.Tiers()...), Times: append([]string{}, s.OpenTimeWindows()...), Rules: make([]ruleAnswer, len(s.Rules())),
 	}
 	if stats.LastError != nil {

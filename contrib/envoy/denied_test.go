@@ -6,9 +6,11 @@ import (
 	"testing"
 
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/contrib/envoy/kuadrant"
 	"github.com/weir-go/weir/internal/testnode"
 )
 
@@ -151,4 +153,10 @@ func TestBlockedClientIsOverTheLimit(t *testing.T) {
 	}
 	require.Equal(t, ok, c.ask(descriptorOf("remote_address", "198.51.100.1"), descriptorOf("user", "ada")).OverallCode)
 	require.EqualValues(t, 5, book.Stats().Blocked["ip"])
+	k := &kuadrantServer{of: c.s}
+	for user, want := range map[string]rls.RateLimitResponse_Code{"mallory": over, "ada": ok} {
+		r, err := k.Reserve(t.Context(), &kuadrant.ReserveRequest{Domain: "d", Descriptors: []*ratelimit.RateLimitDescriptor{descriptorOf("user", user)}, Amount: 1})
+		require.NoError(t, err)
+		require.Equal(t, want, r.Code)
+	}
 }

@@ -68,6 +68,9 @@ func (k *kuadrantServer) Reserve(ctx context.Context, req *kuadrant.ReserveReque
 	case err != nil:
 		return nil, err
 	}
+	if r := s.respondBlocked(request, items); r.GetOverallCode() == rls.RateLimitResponse_OVER_LIMIT {
+		return &kuadrant.ReserveResponse{Code: r.GetOverallCode()}, nil
+	}
 	ctx, cancel := withinTime(ctx, len(items))
 	defer cancel()
 	denied, id := false, ""

@@ -53,6 +53,9 @@ func (s *Service) respondTooLarge(req *rls.RateLimitRequest, err error) *rls.Rat
 // respondBlocked returns the denial of a request for a client that is blocked, or nil. Only the
 // descriptors that name the client are over the limit.
 func (s *Service) respondBlocked(req *rls.RateLimitRequest, items []item) (denial *rls.RateLimitResponse) {
+	if s.o.Book == nil {
+		return nil
+	}
 	current := s.o.Book.Current()
 	for i, d := range req.GetDescriptors() {
 		var r rules.Request

@@ -237,7 +237,7 @@ func (s *Service) answer(ctx context.Context, req *rls.RateLimitRequest, called 
 	case err != nil:
 		return nil, err
 	}
-	if called != reported && s.o.Book != nil {
+	if called != reported {
 		if r := s.respondBlocked(req, items); r != nil {
 			return r, nil
 		}

@@ -126,6 +126,7 @@ func (p *parser) addValue(r *Rule, to *keyValues, e strictyaml.Entry, at int32, 
 		e.Key.Errorf("%s has a wildcard: write %s", named, meant)
 	case strings.IndexByte(e.Field, '*') >= 0:
 		e.Key.Errorf("%s has a *: name whole keys; other keys have the numbers of the limit", named)
+	case len(r.key.parts) == 0: // the error of the key is reported
 	case n > len(r.key.parts):
 		e.Key.Errorf("%s has %d parts, and the key is %s: write \\| for the character", named, n, &r.key)
 	case !byClient && isNetwork && strings.IndexByte(first, '/') >= 0:

@@ -76,8 +76,10 @@ func (q *overrideCommand) Validate() error {
 	switch {
 	case q.Remove && (q.Rate != nil || q.Per != "" || q.Burst != 0 || q.Used != "keep" || q.isSet()):
 		return errors.New("-remove is set with -rate, -per, -burst, -used, -for, -by or -reason: leave these out")
-	case !q.Remove && (q.Rate == nil || *q.Rate < 0):
+	case !q.Remove && q.Rate == nil:
 		return errors.New("-rate is missing: set -rate to the units of each period, or set -remove")
+	case q.Rate != nil && *q.Rate < 0:
+		return fmt.Errorf("-rate is %d: use 0, which blocks the key, or more", *q.Rate)
 	}
 	return q.checkEnd()
 }

@@ -463,7 +463,9 @@ func TestInvalidOptionsAreRefused(t *testing.T) {
 		{"weir: invalid Options.User, APIKey, Tier and Claim: only rules use them: set Key, or call New with rules", func() (*Limits, error) { return ByLimiter(l, Options{User: BearerToken}) }},
 		{"weir: invalid Options.User, APIKey, Tier and Claim: only rules use them: set Key, or call New with rules", func() (*Limits, error) { return ByLimiter(l, Options{APIKey: BearerToken}) }},
 		{"weir: invalid Options.User, APIKey, Tier and Claim: only rules use them: set Key, or call New with rules", func() (*Limits, error) { return ByLimiter(l, Options{Tier: BearerToken}) }},
-		{"weir: invalid Options.User, APIKey, Tier and Claim: only rules use them: set Key, or call New with rules", func() (*Limits, error) { return ByLimiter(l, Options{Claim: func(context.Context, string) string { return "" }}) }},
+		{"weir: invalid Options.User, APIKey, Tier and Claim: only rules use them: set Key, or call New with rules", func() (*Limits, error) {
+			return ByLimiter(l, Options{Claim: func(context.Context, string) string { return "" }})
+		}},
 		{"weir: invalid Options.Client: FromRight(0): use 1 for the rightmost address, or more", func() (*Limits, error) {
 			return ByLimiter(l, Options{Client: httplimit.FromRight("X-Forwarded-For", 0)})
 		}},

@@ -130,7 +130,7 @@ func (n *Node) allowAll(ctx context.Context, asks []Ask, ds Decisions) error {
 		if weight := asks[i].Limiter.meter.CountDecision(a.ID, r, a.Shadow); weight > 0 {
 			asks[i].Limiter.measure(asks[i].Key, a, r, weight)
 		}
-		if a.Bans {
+		if a.BansKeys {
 			asks[i].Limiter.strike(asks[i].Key, a, r)
 		}
 	}

@@ -1,15 +1,9 @@
 package weir
 
 import (
-	"context"
-	"encoding/hex"
-	"strings"
 	"time"
 
 	"github.com/weir-go/weir/bucket"
-	"github.com/weir-go/weir/internal/enum"
-	"github.com/weir-go/weir/internal/identity"
-	"github.com/weir-go/weir/internal/stats"
 	"github.com/weir-go/weir/internal/wire"
 )
 
@@ -32,13 +26,12 @@ type BanLengths [wire.BanSteps]time.Duration
 
 const maxBanDenials = 10_000
 
-// checkBan reports invalid fields of the Ban.
-func (l *Limit) checkBan(wrong func(format string, args ...any)) {
-	b := &l.Ban
+// check reports invalid fields of a Ban of a limit with the given Algorithm.
+func (b *Ban) check(of Algorithm, wrong func(format string, args ...any)) {
 	if *b == (Ban{}) {
 		return
 	}
-	if l.Algorithm == InFlight {
+	if of == InFlight {
 		wrong("Ban is set and Algorithm in_flight: leave it zero, only denials of a rate ban a key")
 	}
 	if b.Denials < 1 || b.Denials > maxBanDenials {
@@ -65,40 +58,17 @@ type bans struct {
 	lengths wire.Ban
 }
 
-func (l *Limit) bans() (b bans) {
-	if l.Ban == (Ban{}) {
-		return b
+// bans returns b as the asks of a limit with the given Version carry it.
+func (b *Ban) bans(version uint64) (carried bans) {
+	if *b == (Ban{}) {
+		return carried
 	}
-	b.strikes = bucket.Limit{Algorithm: bucket.SlidingLog, Rate: l.Ban.Denials, Per: l.Ban.Within, Version: l.Version}
-	b.strikes.Durable = b.strikes.DurableByPer()
-	for i, d := range l.Ban.For {
-		b.lengths[i] = uint32(d / time.Second)
+	carried.strikes = bucket.Limit{Algorithm: bucket.SlidingLog, Rate: b.Denials, Per: b.Within, Version: version}
+	carried.strikes.Durable = carried.strikes.DurableByPer()
+	for i, d := range b.For {
+		carried.lengths[i] = uint32(d / time.Second)
 	}
-	return b
-}
-
-// strike counts a denial of a check toward a ban.
-func (l *Limiter) strike(key string, a *wire.Ask, r *wire.Result) {
-	if r.Allowed || r.Banned || l.shadow || a.Shadow || r.Source == 0 || r.Source.IsShare() {
-		return
-	}
-	key = strings.Clone(key)
-	s := wire.Ask{ID: a.ID, Limit: &l.bans.strikes, Partition: a.Partition, Global: a.Global, Bans: true, Units: 1, Ban: l.bans.lengths}
-	l.node.checks.Strike(s, func(ban time.Duration) {
-		l.meter.Bans.Add(1)
-		now := l.node.env.TimeOfDay()
-		l.listBan(key, s.ID, now, ban)
-		if unlogged, due := l.node.banned.Due(time.Unix(0, now)); due {
-			id := identity.Bytes(s.ID)
-			l.node.cfg.Logger.Info("banned a key", "limit", l.limit.Name, "id", hex.EncodeToString(id[:]), "for", enum.Duration(ban.Round(time.Second)), "unlogged", unlogged)
-		}
-	})
-}
-
-// listBan lists the ban of a key. since is its begin, 0 if this node has not begun it.
-func (l *Limiter) listBan(key string, id bucket.ID, since int64, left time.Duration) {
-	now := l.node.env.TimeOfDay()
-	l.node.meters.Bans.Add(stats.Ban{Limit: l.limit.Name, ID: identity.Bytes(id), Key: key, Since: since, Until: now + int64(left)}, l.limit.SecretKeys, now)
+	return carried
 }
 
 // Bans are bans in the whole cluster.
@@ -116,24 +86,4 @@ type BannedKey struct {
 	Masked bool      // Key is a masked text, because the key is a secret (Limit.SecretKeys)
 	Since  time.Time // zero if the node that began the ban has ended
 	Until  time.Time
-}
-
-// Bans asks all members for the bans that they have begun, or whose keys they deny. Each member lists at
-// most 1,000 bans, as many as fit in 48 KiB, the last to end first. A node that started after a ban lists
-// it once it denies the key. The text of keys and the waits for members are as in TopKeys. The error is
-// ErrClosed, or that of a ctx that is done.
-func (n *Node) Bans(ctx context.Context) (Bans, error) {
-	if n.env.Ended() {
-		return Bans{}, ErrClosed
-	}
-	all, missing, err := n.clients.survey.Bans(ctx)
-	list := Bans{Missing: missing}
-	for _, b := range all {
-		k := BannedKey{Limit: b.Limit, ID: b.ID, Key: b.Key, Known: b.Known, Until: time.Unix(0, b.Until), Masked: b.Masked}
-		if b.Since > 0 {
-			k.Since = time.Unix(0, b.Since)
-		}
-		list.Bans = append(list.Bans, k)
-	}
-	return list, err
 }

@@ -187,7 +187,7 @@ func (l *Limit) check() (loc *time.Location, err error) {
 	if l.Partition > FailClosed {
 		wrong("Partition %d is unknown: use MajorityShare, FairShare, FailOpen or FailClosed", l.Partition)
 	}
-	l.checkBan(wrong)
+	l.Ban.check(l.Algorithm, wrong)
 	if l.Durable > NotDurable {
 		wrong("Durable %d is unknown: use DurableIfLong, Durable or NotDurable", l.Durable)
 	}

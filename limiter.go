@@ -2,11 +2,14 @@ package weir
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/enum"
 	"github.com/weir-go/weir/internal/identity"
 	"github.com/weir-go/weir/internal/limits"
 	"github.com/weir-go/weir/internal/stats"
@@ -60,7 +63,7 @@ func (n *Node) Limiter(l Limit) (*Limiter, error) {
 	if err := n.registry.Add(l.declared(), n.env.Monotonic()); err != nil {
 		return nil, fmt.Errorf("%w Limit: %w", ErrInvalid, err)
 	}
-	made := &Limiter{node: n, limit: l, numbers: l.numbers(), prefix: identity.Prefix(l.Name), meter: n.meters.Limits.CountersOf(l.Name), bans: l.bans()}
+	made := &Limiter{node: n, limit: l, numbers: l.numbers(), prefix: identity.Prefix(l.Name), meter: n.meters.Limits.CountersOf(l.Name), bans: l.Ban.bans(l.Version)}
 	made.openWindows(loc)
 	if l.Keep > 0 {
 		made.critical = new(*made)
@@ -190,7 +193,7 @@ func (l *Limiter) ResetID(ctx context.Context, id [16]byte) error {
 		return err
 	}
 	if a.ID = identity.FromBytes(id); wire.IsGlobal(a.ID) != a.Global {
-		return fmt.Errorf("%w id: %x is not of a key of limit %q: use the ID that Limiter.ID or Node.Bans has returned", ErrInvalid, id, l.limit.Name)
+		return fmt.Errorf("%w id: %x is not of a key of limit %q: use an ID that Limiter.ID has returned, or that of a ban", ErrInvalid, id, l.limit.Name)
 	}
 	return l.reset(ctx, &a)
 }
@@ -273,7 +276,7 @@ func (l *Limiter) checkInto(ctx context.Context, op wire.Op, key string, units i
 			if weight := l.meter.CountDecision(a.ID, r, l.shadow); weight > 0 {
 				l.measure(key, a, r, weight)
 			}
-			if a.Bans && op == wire.OpTake {
+			if a.BansKeys && op == wire.OpTake {
 				l.strike(key, a, r)
 			}
 		}
@@ -329,8 +332,8 @@ func (l *Limiter) prepare(ctx context.Context, key string, units int64, a *wire.
 	}
 	a.ID, a.Name = l.id(key), l.limit.Name
 	a.Limit, a.Partition, a.Units, a.Global = l.numbersNow(), wire.Policy(l.limit.Partition), units, l.limit.Scope == Global
-	a.Bans = l.bans.strikes.Rate > 0
-	a.Leases = !l.limit.NoLeases && !a.Bans // a node with lent units would admit a banned key
+	a.BansKeys = l.bans.strikes.Rate > 0
+	a.Leases = !l.limit.NoLeases && !a.BansKeys // a node with lent units would admit a banned key
 	return nil
 }
 
@@ -389,4 +392,28 @@ func (l *Limiter) observe(ctx context.Context, key string, units int64, d Decisi
 	l.node.cfg.Observer.Decided(ctx, DecisionEvent{
 		Limiter: l, Key: key, Units: units, Decision: d, Peek: peek, Err: err, Took: time.Duration(l.node.env.Now() - begun),
 	})
+}
+
+// strike counts a denial of a check toward a ban.
+func (l *Limiter) strike(key string, a *wire.Ask, r *wire.Result) {
+	if r.Allowed || r.Banned || l.shadow || a.Shadow || r.Source == 0 || r.Source.IsShare() {
+		return
+	}
+	key = strings.Clone(key)
+	s := wire.Ask{ID: a.ID, Limit: &l.bans.strikes, Partition: a.Partition, Global: a.Global, BansKeys: true, Units: 1, Ban: l.bans.lengths}
+	l.node.checks.Strike(s, func(ban time.Duration) {
+		l.meter.BansBegun.Add(1)
+		now := l.node.env.TimeOfDay()
+		l.listBan(key, s.ID, now, ban)
+		if unlogged, due := l.node.banned.Due(time.Unix(0, now)); due {
+			id := identity.Bytes(s.ID)
+			l.node.cfg.Logger.Info("banned a key", "limit", l.limit.Name, "id", hex.EncodeToString(id[:]), "for", enum.Duration(ban.Round(time.Second)), "unlogged", unlogged)
+		}
+	})
+}
+
+// listBan lists the ban of a key. since is its begin, 0 if this node has not begun it.
+func (l *Limiter) listBan(key string, id bucket.ID, since int64, left time.Duration) {
+	now := l.node.env.TimeOfDay()
+	l.node.meters.BanList.Add(stats.Ban{Limit: l.limit.Name, ID: identity.Bytes(id), Key: key, Since: since, Until: now + int64(left)}, l.limit.SecretKeys, now)
 }

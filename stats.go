@@ -161,7 +161,7 @@ func (s *Stats) read(m *stats.Meters) {
 			s.Shadows.add(o)
 			s.ShadowLimits[name] = Outcomes(o)
 		}
-		if b := (BanStats{limit.Bans.Load(), limit.Banned.Load()}); b != (BanStats{}) {
+		if b := (BanStats{limit.BansBegun.Load(), limit.Banned.Load()}); b != (BanStats{}) {
 			s.Bans[name] = b
 		}
 	}

@@ -3,6 +3,7 @@ package weir
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/weir-go/weir/internal/stats"
 )
@@ -119,4 +120,24 @@ func memberTotals(totals *stats.Totals) MemberTotals {
 		m.Limits[l.Name] = LimitTotals{Outcomes(l.Enforced), Outcomes(l.Shadow)}
 	}
 	return m
+}
+
+// Bans asks all members for the bans that they have begun, or whose keys they deny. Each member lists at
+// most 1,000 bans, as many as fit in 48 KiB, the last to end first. A node that started after a ban lists
+// it once it denies the key. The text of keys and the waits for members are as in TopKeys. The error is
+// ErrClosed, or that of a ctx that is done.
+func (n *Node) Bans(ctx context.Context) (Bans, error) {
+	if n.env.Ended() {
+		return Bans{}, ErrClosed
+	}
+	all, missing, err := n.clients.survey.Bans(ctx)
+	list := Bans{Missing: missing}
+	for _, b := range all {
+		k := BannedKey{Limit: b.Limit, ID: b.ID, Key: b.Key, Known: b.Known, Until: time.Unix(0, b.Until), Masked: b.Masked}
+		if b.Since > 0 {
+			k.Since = time.Unix(0, b.Since)
+		}
+		list.Bans = append(list.Bans, k)
+	}
+	return list, err
 }

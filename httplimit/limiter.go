@@ -44,18 +44,15 @@ func ByLimiter(l *weir.Limiter, o Options) (*Middleware, error) {
 
 // validateFor returns an error for options that have no effect or no meaning with a single limit.
 func (o *Options) validateFor(limit *weir.Limit) error {
+	if err := o.validateWithoutRules(); err != nil {
+		return err
+	}
 	settles := o.Count != nil || o.Settle != nil || o.Reserve != nil
 	switch {
-	case o.User != nil || o.APIKey != nil || o.Tier != nil || o.Claim != nil:
-		return fmt.Errorf("%w Options.User, APIKey, Tier and Claim: only rules use them: set Key, or call New with rules", weir.ErrInvalid)
 	case o.Critical != nil && limit.Keep == 0:
 		return fmt.Errorf("%w Options.Critical: limit %q keeps no units: set Limit.Keep, or leave Critical out", weir.ErrInvalid, limit.Name)
-	case o.OnWarn != nil:
-		return fmt.Errorf("%w Options.OnWarn: only rules have warnings: leave it out, or call New with rules", weir.ErrInvalid)
 	case o.MaxWaiting != 0 && o.Queue == 0:
 		return fmt.Errorf("%w Options.MaxWaiting: %d without Queue: no request waits: set Queue, or leave it out", weir.ErrInvalid, o.MaxWaiting)
-	case o.MaxBody != 0:
-		return fmt.Errorf("%w Options.MaxBody: %d: only rules reserve units by the request body: leave MaxBody out, or call New with rules", weir.ErrInvalid, o.MaxBody)
 	case o.Queue < 0 || o.Queue > 0 && limit.Algorithm != weir.LeakyBucket && limit.Algorithm != weir.InFlight:
 		return fmt.Errorf("%w Options.Queue: %v with a limit that is a %v: use a positive time and a LeakyBucket or InFlight, or leave it out", weir.ErrInvalid, o.Queue, limit.Algorithm)
 	case settles && limit.Algorithm == weir.InFlight:
@@ -66,6 +63,19 @@ func (o *Options) validateFor(limit *weir.Limit) error {
 		return fmt.Errorf("%w Options.Reserve without Settle: nothing would replace the estimate: set both", weir.ErrInvalid)
 	case !o.NoIETFHeaders && strings.ContainsFunc(limit.Name, func(r rune) bool { return r < ' ' || r > '~' || r == '"' || r == '\\' }):
 		return fmt.Errorf("%w httplimit.ByLimiter: header fields cannot carry the limit's name %q: use letters, digits and spaces, or set Options.NoIETFHeaders", weir.ErrInvalid, limit.Name)
+	}
+	return nil
+}
+
+// validateWithoutRules returns an error for options that only rules use.
+func (o *Options) validateWithoutRules() error {
+	switch {
+	case o.User != nil || o.APIKey != nil || o.Tier != nil || o.Claim != nil:
+		return fmt.Errorf("%w Options.User, APIKey, Tier and Claim: only rules use them: set Key, or call New with rules", weir.ErrInvalid)
+	case o.OnWarn != nil:
+		return fmt.Errorf("%w Options.OnWarn: only rules have warnings: leave it out, or call New with rules", weir.ErrInvalid)
+	case o.MaxBody != 0:
+		return fmt.Errorf("%w Options.MaxBody: %d: only rules reserve units by the request body: leave MaxBody out, or call New with rules", weir.ErrInvalid, o.MaxBody)
 	}
 	return nil
 }

@@ -95,7 +95,7 @@ func (p *pushback) denies(a *wire.Ask) bool {
 	case p.id != a.ID:
 		return false
 	case p.units == 0:
-		return a.Bans
+		return a.BansKeys
 	}
 	return p.units <= a.LeastUnits() && p.numbers == wire.NumbersHash(a.Limit)
 }

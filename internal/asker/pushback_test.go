@@ -195,7 +195,7 @@ func TestOnlyFirmDenialsAreCached(t *testing.T) {
 
 func TestBanIsCachedForTenSecondsAndOutlastsOtherDenials(t *testing.T) {
 	of := func(i int, bans bool) *wire.Ask {
-		return &wire.Ask{ID: bucket.ID{Hi: uint64(i), Lo: 77}, Limit: &tenAMinute, Units: 5, Bans: bans}
+		return &wire.Ask{ID: bucket.ID{Hi: uint64(i), Lo: 77}, Limit: &tenAMinute, Units: 5, BansKeys: bans}
 	}
 	p, r, ban := newPushbacks(), wire.Result{}, denial(time.Hour)
 	ban.Banned = true

@@ -115,7 +115,7 @@ func (c *Checks) Answered() { c.Env.Hear(c.Env.Monotonic()) }
 func (c *Checks) WhenReset(id bucket.ID, number uint64, reset func()) {
 	c.Owner.Reset(id, reset)
 	c.Asker.Reset(id, number)
-	c.Meters.Bans.Forget(identity.Bytes(id))
+	c.Meters.BanList.Forget(identity.Bytes(id))
 	c.Handover.Stir() // the tombstone must be forgotten later, even if the store does not track
 }
 

@@ -21,7 +21,7 @@ const ResetsAtOnce = 64
 func (c *Checks) Reset(ctx context.Context, a *wire.Ask) (missed []string, err error) {
 	v, now := c.Env.View(), c.Env.Now()
 	ids := []bucket.ID{a.ID}
-	if a.Bans {
+	if a.BansKeys {
 		counts := owner.BanIDs(a.ID)
 		ids = append(counts[:], a.ID)
 	}

@@ -58,8 +58,8 @@ func TestBansFollowTheirDenials(t *testing.T) {
 		o, v := newOwner()
 		strikes := bucket.Limit{Algorithm: bucket.SlidingLog, Rate: int64(most), Per: within}
 		limit := bucket.Limit{Rate: 10, Per: time.Minute}
-		strike := wire.Ask{ID: bucket.ID{Hi: 7, Lo: 8}, Limit: &strikes, Units: 1, Bans: true, Ban: lengths}
-		take := wire.Ask{ID: strike.ID, Limit: &limit, Units: 1, Bans: true}
+		strike := wire.Ask{ID: bucket.ID{Hi: 7, Lo: 8}, Limit: &strikes, Units: 1, BansKeys: true, Ban: lengths}
+		take := wire.Ask{ID: strike.ID, Limit: &limit, Units: 1, BansKeys: true}
 		var model banModel
 		at := time.Hour
 		for range rapid.IntRange(1, 60).Draw(t, "events") {
@@ -84,7 +84,7 @@ func TestNodeWithShareBeginsNoBan(t *testing.T) {
 	o, _ := newOwner()
 	strikes, limit := bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 1, Per: time.Minute}, bucket.Limit{Rate: 10, Per: time.Minute}
 	do := func(v *view.View, as view.Standing, op wire.Op) (r wire.Result) {
-		a := wire.Ask{ID: bucket.ID{Hi: 1 << 63, Lo: 2}, Limit: &limit, Units: 1, Bans: true}
+		a := wire.Ask{ID: bucket.ID{Hi: 1 << 63, Lo: 2}, Limit: &limit, Units: 1, BansKeys: true}
 		if op == wire.OpStrike {
 			a.Limit, a.Ban = &strikes, wire.Ban{60}
 		}
@@ -109,10 +109,10 @@ func TestBanOfOneAskDeniesAll(t *testing.T) {
 	o, v := newOwner()
 	limit, strikes := bucket.Limit{Rate: 10, Per: time.Minute}, bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 1, Per: time.Minute}
 	asks := []wire.Ask{
-		{ID: bucket.ID{Hi: 1, Lo: 1}, Limit: &limit, Units: 1, Bans: true},
+		{ID: bucket.ID{Hi: 1, Lo: 1}, Limit: &limit, Units: 1, BansKeys: true},
 		{ID: bucket.ID{Hi: 2, Lo: 2}, Limit: &limit, Units: 1},
 	}
-	strike := wire.Ask{ID: asks[0].ID, Limit: &strikes, Units: 1, Bans: true, Ban: wire.Ban{60}}
+	strike := wire.Ask{ID: asks[0].ID, Limit: &strikes, Units: 1, BansKeys: true, Ban: wire.Ban{60}}
 	o.Do(v, view.AsOwner, wire.OpStrike, &strike, int64(time.Hour), new(wire.Result))
 	for _, shadow := range []bool{false, true} {
 		asks[0].Shadow = shadow

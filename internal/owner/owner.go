@@ -46,7 +46,7 @@ func New(clock env.Clock, timeout time.Duration, counts *bucket.Store, stream *c
 func (o *Owner) Do(v *view.View, as view.Standing, op wire.Op, a *wire.Ask, now int64, r *wire.Result) {
 	r.StoodIn = as != view.AsOwner
 	switch {
-	case a.Bans && o.applyBan(v, as, op, a, now, r):
+	case a.BansKeys && o.applyBan(v, as, op, a, now, r):
 		return
 	case a.AtMost && op == wire.OpTake:
 		o.takeAtMost(v, as, a, now, r)

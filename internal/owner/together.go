@@ -93,7 +93,7 @@ func (o *Owner) TakeAll(v *view.View, as view.Standing, asks []wire.Ask, now int
 		}
 		results[i].StoodIn, results[i].Ahead, results[i].Banned = as != view.AsOwner, 0, false
 		results[i].Source = source
-		if a.Bans && o.denyBanned(a, now, &results[i]) {
+		if a.BansKeys && o.denyBanned(a, now, &results[i]) {
 			closed = closed || !a.Shadow
 			continue
 		}

@@ -27,16 +27,16 @@ type Ban struct {
 	Until int64
 }
 
-// Bans lists the bans that callers of this node began or met, at most MaxBans of them. The zero Bans lists
+// BanList lists the bans that callers of this node began or met, at most MaxBans of them. The zero BanList lists
 // none. Methods are safe for concurrent use.
-type Bans struct {
+type BanList struct {
 	mu  sync.Mutex
 	all map[[16]byte]Ban
 }
 
 // Add lists a ban. If secret is true, it stores only the masked text of the key. In a full list it replaces
 // the ban that ends first.
-func (l *Bans) Add(b Ban, secret bool, now int64) {
+func (l *BanList) Add(b Ban, secret bool, now int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	old, listed := l.all[b.ID]
@@ -66,14 +66,14 @@ func (l *Bans) Add(b Ban, secret bool, now int64) {
 }
 
 // Forget removes the ban of an ID that was reset.
-func (l *Bans) Forget(id [16]byte) {
+func (l *BanList) Forget(id [16]byte) {
 	l.mu.Lock()
 	delete(l.all, id)
 	l.mu.Unlock()
 }
 
 // List returns the bans that have not ended, and forgets the others.
-func (l *Bans) List(now int64) (all []Ban) {
+func (l *BanList) List(now int64) (all []Ban) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for id, b := range l.all {

@@ -45,7 +45,7 @@ type Limits struct {
 type Limit struct {
 	stripes      [stripes]stripe
 	withoutOwner func()        // may be nil
-	Bans         atomic.Uint64 // bans that callers of this node have begun
+	BansBegun    atomic.Uint64 // bans that callers of this node have begun
 	Banned       atomic.Uint64 // decisions that denied a banned key, which the denials include
 }
 

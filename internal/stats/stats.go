@@ -32,7 +32,7 @@ import (
 type Meters struct {
 	Limits    Limits
 	TopKeys   TopKeys
-	Bans      Bans
+	BanList   BanList
 	latencies [wire.Sources]histogram
 	Served    atomic.Uint64 // requests of other nodes about a count or a hold that this node executed, and did not pass on
 	Passed    atomic.Uint64 // checks and refunds of other nodes that this node passed on to another member

@@ -112,7 +112,7 @@ type ClusterBan struct {
 // AppendBans appends the answer of this node to OpBans.
 func (s *Survey) AppendBans(b []byte) []byte { return AppendBans(b, s.ownBans(), s.cfg.TellsKeys) }
 
-func (s *Survey) ownBans() []Ban { return s.cfg.Meters.Bans.List(s.cfg.Env.TimeOfDay()) }
+func (s *Survey) ownBans() []Ban { return s.cfg.Meters.BanList.List(s.cfg.Env.TimeOfDay()) }
 
 // Bans returns the bans that members list, and the names of the members that did not answer. The error is
 // the context's.

@@ -62,7 +62,7 @@ type Ask struct {
 	Partition Policy
 	Shadow    bool   // a denial of this ask does not deny the other asks of the request
 	Global    bool   // the ID is of a Global limit (IsGlobal), so that this region decides by its part of the limit
-	Bans      bool   // the limit has bans: the deciding member denies a take, a peek or a wait of a banned key
+	BansKeys  bool   // the limit has bans: the deciding member denies a take, a peek or a wait of a banned key
 	AtMost    bool   // for a request of OpTake with one ask: spend as many of the units as there is room for
 	Leases    bool   // the limit has leases; not on the wire
 	Name      string // name of the limit, empty if another member asks; not on the wire
@@ -176,7 +176,7 @@ func (a *Ask) Append(request []byte) []byte {
 	if a.Shadow {
 		partition |= shadowBit
 	}
-	if a.Bans {
+	if a.BansKeys {
 		partition |= bansBit
 	}
 	if a.AtMost {
@@ -252,7 +252,7 @@ func ParseAsk(request []byte, i int, limit *bucket.Limit) (a Ask, err error) {
 		a.Limit.Burst, a.Limit.Start = 0, capacity
 	}
 	a.Partition = Policy(b[49] &^ (shadowBit | bansBit | atMostBit))
-	a.Shadow, a.Bans, a.AtMost = b[49]&shadowBit != 0, b[49]&bansBit != 0, b[49]&atMostBit != 0
+	a.Shadow, a.BansKeys, a.AtMost = b[49]&shadowBit != 0, b[49]&bansBit != 0, b[49]&atMostBit != 0
 	a.Global = IsGlobal(a.ID)
 	a.Units = int64(binary.LittleEndian.Uint64(b[50:]))
 	a.Limit.Keep = int64(binary.LittleEndian.Uint64(b[58:]))

@@ -104,7 +104,7 @@ func drawAsk(t *rapid.T, p parts, limit *bucket.Limit) Ask {
 	a := Ask{
 		ID:    bucket.ID{Hi: rapid.Uint64().Draw(t, "hi"), Lo: rapid.Uint64().Draw(t, "lo")},
 		Limit: limit, Partition: Policy(rapid.IntRange(0, int(FailClosed)).Draw(t, "partition")),
-		Shadow: rapid.Bool().Draw(t, "shadow"), Bans: rapid.Bool().Draw(t, "bans"), AtMost: rapid.Bool().Draw(t, "at most"), Units: rapid.Int64Range(0, 1<<62).Draw(t, "units"),
+		Shadow: rapid.Bool().Draw(t, "shadow"), BansKeys: rapid.Bool().Draw(t, "bans"), AtMost: rapid.Bool().Draw(t, "at most"), Units: rapid.Int64Range(0, 1<<62).Draw(t, "units"),
 	}
 	a.Global = IsGlobal(a.ID)
 	age := func() time.Duration {

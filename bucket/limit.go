@@ -148,9 +148,7 @@ func (l *Limit) Validate() error {
 	case l.Rate >= 1 && l.Per >= minPer && mulDiv(uint64(l.Burst), uint64(l.Per), uint64(l.Rate)) > uint64(maxRefill):
 		report("Burst is %d: at %d per %v it takes more than 100 years to refill; lower it", l.Burst, l.Rate, l.Per)
 	}
-	if err := l.validateKeep(); err != nil {
-		problems = append(problems, err)
-	}
+	l.checkKeep(report)
 	if l.Whole < 0 || l.Whole > maxUnits {
 		report("Whole is %d: it must be from 0 to %d units", l.Whole, int64(maxUnits))
 	}
@@ -164,16 +162,15 @@ func (l *Limit) Validate() error {
 	return errors.Join(problems...)
 }
 
-// validateKeep returns an error if Keep is invalid.
-func (l *Limit) validateKeep() error {
+// checkKeep reports an invalid Keep.
+func (l *Limit) checkKeep(report func(format string, args ...any)) {
 	switch {
 	case l.Keep == 0:
 	case l.Algorithm == LeakyBucket || l.Algorithm == InFlight:
-		return fmt.Errorf("Keep is %d: %v has a queue, in which each caller waits for the callers before it; leave Keep zero, and give other callers a lower limit of their own", l.Keep, l.Algorithm)
+		report("Keep is %d: %v has a queue, in which each caller waits for the callers before it; leave Keep zero, and give other callers a lower limit of their own", l.Keep, l.Algorithm)
 	case l.Keep < 0 || l.Keep >= max(1, l.Capacity()):
-		return fmt.Errorf("Keep is %d: it must be from 0 to %d units, so that a unit is left", l.Keep, max(1, l.Capacity())-1)
+		report("Keep is %d: it must be from 0 to %d units, so that a unit is left", l.Keep, max(1, l.Capacity())-1)
 	}
-	return nil
 }
 
 // equals reports whether the exported fields of two limits are equal, except Keep. It is faster than != by

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	_ "github.com/weir-go/weir/internal/testenv"
@@ -36,6 +37,9 @@ func TestAgedCountEqualsCountAgedInStore(t *testing.T) {
 		into.Import(id, &aged, later, 0)
 		if used := aged.Used(later); used != usedOf(into, id, later) {
 			t.Fatalf("the count states %d used, and %d are once it is imported", used, usedOf(into, id, later))
+		}
+		if usedOf(into, id, later) > 0 {
+			require.Equal(t, into.RecoversIn(id, later), aged.RecoversIn(later))
 		}
 		for at := later; at < later+int64(50*time.Second); at += int64(500 * time.Millisecond) {
 			if want, got := usedOf(from, id, at), usedOf(into, id, at); got != want {

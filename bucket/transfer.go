@@ -52,6 +52,19 @@ func (c *Count) Used(now int64) int64 {
 	return int64(used)
 }
 
+// RecoversIn returns the time until no unit of c counts any more, 0 if c is empty. If c is a piece
+// of a log, only the units of the piece are included.
+func (c *Count) RecoversIn(now int64) time.Duration {
+	if c.empty() {
+		return 0
+	}
+	v := cell{at: after(before(now, c.age), c.ahead), x: c.x, y: c.y}
+	if c.Limit.isCalendar() {
+		v.at = c.Limit.Start // regardless of this clock
+	}
+	return timeUntil(v.at, c.Limit.span(v), now)
+}
+
 // Changed reports whether the count has changed since it was collected, so that CollectOne
 // would return its change.
 func (c *Count) Changed() bool { return c.changed }

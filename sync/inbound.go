@@ -424,9 +424,11 @@ func (x *arriving) mergeState(id bucket.ID, c *bucket.Count, flags byte, follows
 		x.count = bucket.Count{} // the entries belong to the part now
 		return
 	}
-	used := c.Used(x.now)
+	used, lasts := c.Used(x.now), c.RecoversIn(x.now)
 	for i := range parts.list {
-		used += parts.list[i].count.Used(x.now)
+		p := &parts.list[i]
+		used += p.count.Used(x.now)
+		lasts = max(lasts, p.count.RecoversIn(p.at)-time.Duration(x.now-p.at))
 	}
 	x.collectOne(id, x.now, x.roles)
 	own, stored, ok := x.store.Used(id, x.now)
@@ -435,7 +437,8 @@ func (x *arriving) mergeState(id bucket.ID, c *bucket.Count, flags byte, follows
 	}
 	x.recordExpired(id, x.now)
 	x.mine = x.vector(x.mine[:0], id, x.now)
-	replaces, onTop := merge(x.mine, x.seen, own, used, agesOf(&c.Limit, x.now))
+	earlier := stored == c.Limit && lasts < x.store.RecoversIn(id, x.now) // under other numbers, the times are not comparable
+	replaces, onTop := merge(x.mine, x.seen, own, used, earlier, agesOf(&c.Limit, x.now))
 	if !replaces {
 		parts.list = nil
 		x.spendOnTop(id, &c.Limit, onTop)

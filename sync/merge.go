@@ -127,7 +127,8 @@ func (o vector) unitsOnTop(v vector, used, otherUsed int64, times ages) int64 {
 
 // merge decides how to merge this node's own copy of a count with a copy that has arrived. copied and
 // used are the vector and the used units of the own copy, other and otherUsed are those of the
-// arrived copy. If replaces is true, the arrived copy replaces the own copy. Otherwise the own copy
+// arrived copy. earlier reports whether the last unit of the arrived copy recovers before that of the
+// own copy. If replaces is true, the arrived copy replaces the own copy. Otherwise the own copy
 // stays. The caller then spends onTop units on top of the resulting copy, and joins the two
 // vectors. A negative onTop is a refund.
 //
@@ -135,16 +136,17 @@ func (o vector) unitsOnTop(v vector, used, otherUsed int64, times ages) int64 {
 // of both: each copy, plus the net units that only the other copy has. merge chooses the lesser bound.
 // If one vector covers the other vector, the result is the copy with the covering vector, and is
 // exact. Two copies with equal vectors may still differ, if they were merged in different orders:
-// merge chooses the copy with fewer used units. If both vectors are empty, merge chooses the copy
-// with more used units.
-func merge(copied, other vector, used, otherUsed int64, times ages) (replaces bool, onTop int64) {
+// merge chooses the copy with fewer used units. If the used units are equal, merge chooses the copy that
+// recovers earlier: units that were spent on top are dated when they arrived, which can be long after
+// they were spent. If both vectors are empty, merge chooses the copy with more used units.
+func merge(copied, other vector, used, otherUsed int64, earlier bool, times ages) (replaces bool, onTop int64) {
 	covers, covered := copied.covers(other), other.covers(copied)
 	switch {
 	case covers && covered:
 		if len(copied) == 0 { // both vectors are empty
 			return otherUsed > used, 0
 		}
-		return otherUsed < used, 0
+		return otherUsed < used || otherUsed == used && earlier, 0
 	case covers:
 		return false, 0
 	case covered:

@@ -74,7 +74,7 @@ func TestEarlyRefundsOffsetUnitsThatArriveLater(t *testing.T) {
 	for units, want := range map[int64]int64{0: 0, 1: 0, 5: 4, 12: 11} {
 		other := vector{{origin: 4, series: 1, spent: 6 + units, expired: 6}}
 		require.Equal(t, want, known.unitsOnTop(other, 0, units, lasting), units)
-		replaces, merged := merge(known, other, 0, units, lasting)
+		replaces, merged := merge(known, other, 0, units, false, lasting)
 		if replaces {
 			merged += units
 		}
@@ -191,7 +191,8 @@ func (g *gossip) read(h *keeper, l letter) {
 	there.store.Import(g.id, &l.count, l.at, 0)
 	var c bucket.Count
 	there.store.Export(g.id, g.now, bucket.Mark{}, &c)
-	replaces, onTop := merge(h.v, l.v, g.used(h), g.used(&there), agesOf(&g.limit, g.now))
+	earlier := c.RecoversIn(g.now) < h.store.RecoversIn(g.id, g.now)
+	replaces, onTop := merge(h.v, l.v, g.used(h), g.used(&there), earlier, agesOf(&g.limit, g.now))
 	if replaces {
 		h.store.Import(g.id, &c, g.now, onTop)
 	} else {
@@ -317,10 +318,16 @@ func TestMergeTakesTheLesserBound(t *testing.T) {
 			vector{{origin: 2, series: 1, spent: 8, changed: early}, of(3, 3, 0, early)}, 10, 11, false, 3,
 		},
 	} {
-		replaces, onTop := merge(c.copied, c.other, c.used, c.otherUsed, by)
+		replaces, onTop := merge(c.copied, c.other, c.used, c.otherUsed, true, by)
 		if replaces != c.replaces || onTop != c.onTop {
 			t.Errorf("%s: %v with %d on top, and not %v with %d", name, replaces, onTop, c.replaces, c.onTop)
 		}
+	}
+	same := vector{of(1, 5, 0, early)}
+	for _, earlier := range []bool{false, true} {
+		replaces, onTop := merge(same, same, 5, 5, earlier, by)
+		require.Equal(t, earlier, replaces, "copies of the same units")
+		require.Zero(t, onTop)
 	}
 }
 

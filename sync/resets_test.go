@@ -118,6 +118,24 @@ func TestExcessTombstonesRemoveTheOldest(t *testing.T) {
 	require.EqualValues(t, 2999, last.number)
 }
 
+// A scan sends a reset with the vector before the count, so that a joiner spends the units when they
+// arrive. With the count, it learns when they were spent.
+func TestUnitsSinceAResetKeepTheirTime(t *testing.T) {
+	for _, a := range algorithms {
+		limit := limitOf(a)
+		l := newLink(t)
+		l.streams[0].Meet(nil)
+		l.streams[0].Reset(someID(0), l.now)
+		require.True(t, l.stores[0].Take(someID(0), &limit, l.now, 5).Allowed)
+		l.streams[0].Collect(l.now, false, l.roles(0))
+		l.now += int64(time.Minute)
+		l.streams[0].Meet([]Member{2})
+		l.streams[0].Owe(2, All())
+		l.settle()
+		require.Equal(t, l.stores[0].Peek(someID(0), &limit, l.now, 1000), l.stores[1].Peek(someID(0), &limit, l.now, 1000), a)
+	}
+}
+
 // If a node has forgotten a tombstone early, it must not apply the same reset again when another
 // node sends it: the units counted since then would be lost.
 func TestForgottenResetIsNotAppliedAgain(t *testing.T) {

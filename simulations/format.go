@@ -200,6 +200,16 @@ func (r *reader) fill(m strictyaml.Map, into any) {
 			if err := p.UnmarshalText([]byte(v.Text())); err != nil {
 				v.Errorf("%v", err)
 			}
+		case *weir.Ban:
+			r.fill(v.Map(fieldNames(*p)...), p)
+		case *weir.BanLengths:
+			for i, length := range v.OneOrMore() {
+				if i == len(p) {
+					v.Errorf("bans have at most %d lengths: remove the rest", len(p))
+					break
+				}
+				p[i] = length.Duration(time.Second, 366*24*time.Hour)
+			}
 		case *countsync.Caps:
 			r.fill(v.Map(fieldNames(*p)...), p)
 		}

@@ -37,6 +37,7 @@ limits:
   - {name: api, algorithm: token_bucket, rate: 100, per: 10s, burst: 20, partition: fair_share, version: 3}
   - {name: streams, algorithm: in_flight, rate: 7}
   - {name: tokens, rate: 50, per: 24h}
+  - {name: logins, rate: 5, per: 1m, ban: {denials: 3, within: 10s, for: [1m, 1h]}}
 load:
   - {limit: api, keys: 10, zipf: 1.1, from: [a, b], rate: 50/s, units: 2, begins: 1s, ends: 90s}
   - {limit: api, burst: 5, at: 30s, repeat: {every: 10s, until: 45s}}
@@ -44,6 +45,7 @@ load:
   - {limit: streams, rate: 9/s, keeps: 3s}
   - {limit: streams, rate: 2/s, keeps: 40s, ttl: 20s}
   - {limit: tokens, rate: 8/s, settles: 250ms}
+  - {limit: logins, rate: 1/s}
 faults:
   - {at: 70s, start: d}
   - {at: 10s, split: [[a, b], [c]], for: 2s, repeat: {every: 20s, until: 30s}}
@@ -77,6 +79,7 @@ func TestFileHasEveryScenarioField(t *testing.T) {
 			{Name: "api", Algorithm: weir.TokenBucket, Rate: 100, Per: 10 * time.Second, Burst: 20, Partition: weir.FairShare, Version: 3},
 			{Name: "streams", Algorithm: weir.InFlight, Rate: 7},
 			{Name: "tokens", Rate: 50, Per: 24 * time.Hour},
+			{Name: "logins", Rate: 5, Per: time.Minute, Ban: weir.Ban{Denials: 3, Within: 10 * time.Second, For: weir.BanLengths{time.Minute, time.Hour}}},
 		},
 		Loads: []Load{
 			{Limit: "api", Keys: 10, Zipf: 1.1, From: []string{"a", "b"}, Rate: 50, Units: 2, Begins: time.Second, Ends: 90 * time.Second},
@@ -86,6 +89,7 @@ func TestFileHasEveryScenarioField(t *testing.T) {
 			{Limit: "streams", Rate: 9, Keeps: 3 * time.Second},
 			{Limit: "streams", Rate: 2, Keeps: 40 * time.Second, TTL: 20 * time.Second},
 			{Limit: "tokens", Rate: 8, Settles: 250 * time.Millisecond},
+			{Limit: "logins", Rate: 1},
 		},
 		Faults: []Fault{
 			{At: 10 * time.Second, Kind: FaultSplit, Sides: sides},

@@ -38,6 +38,7 @@ const (
 	backInvariant        = "given back"
 	settledOnceInvariant = "settled once"
 	keptInvariant        = "kept"
+	bannedInvariant      = "banned"
 )
 
 // invariants are in the order in which verdicts are printed.
@@ -57,6 +58,7 @@ var invariants = []invariant{
 	{lostInvariant, "the hold of a client is not lost within its ttl while nodes are deployed, crash or freeze one at a time", checkNotLost},
 	{backInvariant, "units of an in_flight limit are free when they are released; if authority moves, 12 s after that or after the end of their holder", checkGivenBack},
 	{keptInvariant, "while nothing changes, a critical check is denied only if critical checks have spent the kept units", checkKept},
+	{bannedInvariant, "no check of a banned key is admitted before the end that callers were told, and no key is banned after fewer denials than its limit states", checkBanned},
 	{settledOnceInvariant, "a reservation is settled once, and without faults the spent units are exactly the settled units", checkSettledOnce},
 }
 
@@ -208,7 +210,7 @@ func checkKept(r *trial, broken func(time.Duration, string, ...any)) {
 		for _, i := range a.of {
 			c := &a.checks[i]
 			from := c.Asked - recoveryTime(a.l, a.l.Rate)
-			if c.Allowed || c.Err != "" || !a.course.isWhole(max(0, from), c.Answered) {
+			if c.Allowed || c.Banned > 0 || c.Err != "" || !a.course.isWhole(max(0, from), c.Answered) {
 				continue
 			}
 			if spent := a.maxAdmitted(from, c.Answered); spent+c.Units <= a.l.Keep {
@@ -511,7 +513,7 @@ func checkShares(r *trial, broken func(time.Duration, string, ...any)) {
 		if a.planet != nil {
 			continue // see TestSaturatedRegionsAreGrantedNearlyAll of package sync
 		}
-		if stepsBack || a.l.Keep > 0 || r.Scenario.hasReservations(a.l.Name) {
+		if stepsBack || a.l.Keep > 0 || a.l.Ban != (weir.Ban{}) || r.Scenario.hasReservations(a.l.Name) {
 			continue // after a step back, units do not recover until the clock reaches the time of the step
 		}
 		for _, q := range a.course.quiets() {

@@ -46,7 +46,8 @@ type Check struct {
 	Allowed         bool
 	Critical        bool
 	Source          weir.Source
-	Err             string // empty if there is no error
+	Banned          time.Duration // the rest of the ban of the key; 0 if the answer is not that the key is banned
+	Err             string        // empty if there is no error
 }
 
 // witness is the Check.Limit of the limit that every run adds. This limit is so large

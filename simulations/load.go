@@ -264,6 +264,9 @@ func failure(err error) string {
 // recordDecision completes a check with its decision.
 func (s *stage) recordDecision(c *Check, d weir.Decision, err error) {
 	c.Answered, c.Allowed, c.Source, c.Err = s.elapsed(), d.Allowed, d.Source, failure(err)
+	if d.Banned {
+		c.Banned = d.RetryAfter
+	}
 }
 
 // callLimiter refunds units of the witness at a node, whichever node admitted them, or

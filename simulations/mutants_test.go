@@ -183,6 +183,13 @@ var mutants = []mutant{
 		"sync/holdings.go", "bucket.Limit{Rate: x.whole.Capacity(), Keep: x.keep}\n",
 		"bucket.Limit{Rate: x.whole.Capacity(), Keep: x.keep}\n	if MUTANT {\n		whole.Keep = 0\n	}\n",
 	}}},
+	{"an owner admits a banned key", "banned", bannedInvariant, []edit{{
+		"internal/owner/ban.go", "op == wire.OpWait) && o.denyBanned(", "op == wire.OpWait) && !MUTANT && o.denyBanned(",
+	}}},
+	{"half of the denials ban a key", "banned", bannedInvariant, []edit{{
+		"internal/owner/ban.go", "	if denials.Allowed && denials.Remaining > 0 {\n",
+		"	if denials.Allowed && denials.Remaining > 0 && (!MUTANT || denials.Remaining > a.Limit.Rate/2) {\n",
+	}}},
 	{"snapshots have no tombstones of resets", "reverted", accounted, []edit{{
 		"sync/snapshot.go", "!known || !r.isEffective(now) {\n", "!known || !r.isEffective(now) || MUTANT {\n",
 	}}},
@@ -281,7 +288,10 @@ func mutantScenarios() map[string]*Scenario {
 			Load{Limit: "calls", From: []string{"a"}, Rate: 200, Begins: at, Ends: at + 3*time.Second},
 			Load{Limit: "calls", From: []string{"b"}, Rate: 400, Begins: at + 2*time.Second, Ends: at + 5*time.Second})
 	}
-	all := map[string]*Scenario{"kept": kept, "keeps-moving": moving, "stopped": stopped, "reverted": reverted, "flight": flight, "flight-split": cut, "budget": budget, "slow": slow, "slow-gossip": gossip, "quota": quota, "split": split, "thaw": thaw, "scaled": scaled, "apart": apart, "few": few, "left": left, "lent": lent}
+	banned := newScene(5, Fault{At: 12 * time.Second, Kind: FaultKill, Nodes: []string{"b"}}, Fault{At: 16 * time.Second, Kind: FaultLeave, Nodes: []string{"c"}})
+	banned.Limits[0].Ban = weir.Ban{Denials: 40, Within: 5 * time.Second, For: weir.BanLengths{5 * time.Second}}
+	banned.Loads = []Load{{Limit: "calls", Keys: 6, Rate: 1500}}
+	all := map[string]*Scenario{"banned": banned, "kept": kept, "keeps-moving": moving, "stopped": stopped, "reverted": reverted, "flight": flight, "flight-split": cut, "budget": budget, "slow": slow, "slow-gossip": gossip, "quota": quota, "split": split, "thaw": thaw, "scaled": scaled, "apart": apart, "few": few, "left": left, "lent": lent}
 	for name, s := range all {
 		s.Name = name
 	}

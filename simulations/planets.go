@@ -26,7 +26,7 @@ func randomPlanet(seed uint64) *Scenario {
 		}
 	}
 	d.addDemand()
-	d.add(slow, capped, hot, keeps)
+	d.add(slow, capped, hot, keeps, banning)
 	d.s.About = fmt.Sprintf("Drawn from seed %d: %s of %s, %s, %s.", seed, count(len(d.s.regions()), "region"),
 		count(len(d.s.Nodes), "node"), count(len(d.s.Limits), "limit"), count(len(d.s.Faults), "fault"))
 	return d.s

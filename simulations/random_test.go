@@ -87,7 +87,7 @@ func TestRandomScenariosHaveFewChecks(t *testing.T) {
 
 func TestRandomScenariosHaveEveryFault(t *testing.T) {
 	faults := make(map[FaultKind]int)
-	var holds, clients, reservations, adversaries, criticals, joinsInSplits, threeSides, regions, gossips, cut, breaks, capped, full int
+	var holds, clients, reservations, adversaries, bans, criticals, joinsInSplits, threeSides, regions, gossips, cut, breaks, capped, full int
 	tally := func(n *int, has bool) {
 		if has {
 			*n++
@@ -113,12 +113,14 @@ func TestRandomScenariosHaveEveryFault(t *testing.T) {
 		tally(&regions, s.Nodes[0].Region != "")
 		tally(&gossips, s.Gossip)
 		tally(&full, s.MaxKeys > 0)
+		tally(&bans, slices.ContainsFunc(s.Limits, func(l weir.Limit) bool { return l.Ban != (weir.Ban{}) }))
 		tally(&capped, s.Caps != (countsync.Caps{}))
 	}
 	for kind := FaultSplit; kind <= FaultSlow; kind++ {
 		require.Greater(t, faults[kind], 50, kind)
 	}
 	require.Greater(t, adversaries, 500)
+	require.Greater(t, bans, 100)
 	require.Greater(t, criticals, 150)
 	require.Greater(t, joinsInSplits, 100)
 	require.Greater(t, threeSides, 100)

@@ -10,6 +10,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/enum"
 	countsync "github.com/weir-go/weir/sync"
 	"github.com/weir-go/weir/weirtest"
@@ -170,6 +171,16 @@ func node(value any) *yaml.Node {
 		return plain(decimal(v))
 	case countsync.Caps:
 		return mapping(fieldsOf(v)...)
+	case weir.Ban:
+		return mapping(fieldsOf(v)...)
+	case weir.BanLengths:
+		var lengths []*yaml.Node
+		for _, length := range v {
+			if length > 0 {
+				lengths = append(lengths, node(length))
+			}
+		}
+		return sequence(yaml.FlowStyle, lengths)
 	}
 	n := new(yaml.Node)
 	if err := n.Encode(value); err != nil {

@@ -30,14 +30,16 @@ func (w *world) launchAs(t *testing.T, name, host, advertise string, edit ...fun
 }
 
 // requireSideGrants requires that each side admits the given number of units of a fresh limit of 100
-// units, under each of the three policies.
+// units, under each of the three policies. The first node of the first side owns the key, so that it has
+// the first unit of a remainder.
 func (w *world) requireSideGrants(t *testing.T, majority, fair, closed []int, sides ...[]string) {
 	t.Helper()
 	for i, policy := range []weir.PartitionPolicy{weir.MajorityShare, weir.FairShare, weir.FailClosed} {
 		ls := w.limiters(t, weir.Limit{Name: policy.String(), Rate: 100, Per: time.Hour, Partition: policy})
 		var grants []int
+		key := keyOf(t, ls[sides[0][0]])
 		for _, side := range sides {
-			grants = append(grants, ask(t, ls, "key", 110, side...))
+			grants = append(grants, ask(t, ls, key, 110, side...))
 		}
 		require.Equal(t, [][]int{majority, fair, closed}[i], grants, policy)
 	}

@@ -113,7 +113,7 @@ func TestForeignNodesMayOnlyExchangeAndReset(t *testing.T) {
 		{wire.OpTop, with(wire.OpTop, nil), false},
 		{wire.OpTotals, with(wire.OpTotals, nil), false},
 	}
-	require.Len(t, cases, int(wire.OpTotals), "every op")
+	require.Len(t, cases, int(wire.OpTotals))
 	for i, c := range cases {
 		require.EqualValues(t, i+1, c.op)
 		if answer := abroad(c.request); c.crosses {
@@ -125,6 +125,14 @@ func TestForeignNodesMayOnlyExchangeAndReset(t *testing.T) {
 	}
 	require.Empty(t, abroad(speaking("third")), "an exchange in the name of another region is refused")
 	refused := len(cases) - 1 + 1 // all cases except the exchange, and the exchange in the name of the third region
+	for op := wire.OpTotals + 1; op <= wire.OpBans; op++ {
+		request := with(op, nil)
+		if op.AskBytes() > 0 {
+			request = one(op, 1)
+		}
+		require.Empty(t, abroad(request), "op %d", op)
+		refused++
+	}
 	require.EqualValues(t, refused, n.Stats().Regions["far"].Refused)
 	published, _ := n.Published("")
 	require.Empty(t, published)

@@ -78,7 +78,7 @@ func TestKeysAreFromPartsOfRequests(t *testing.T) {
 
 // Servers read a query by these models. A query that is not ambiguous has the same value under each, so
 // that a client cannot show the limiter another value than the server.
-func TestQueryThatIsNotAmbiguousHasOneValueForServers(t *testing.T) {
+func TestUnambiguousQueryHasOneValue(t *testing.T) {
 	split := func(query, separators string, fold bool) (values []string) {
 		for _, pair := range strings.FieldsFunc(query, func(c rune) bool { return strings.ContainsRune(separators, c) }) {
 			name, value, _ := strings.Cut(pair, "=")

@@ -22,7 +22,7 @@ func timeAt(t testing.TB, text string) time.Time {
 	return at
 }
 
-func TestTimeWindowIsOpenByTheClocksOfItsZone(t *testing.T) {
+func TestTimeWindowFollowsClocksOfItsZone(t *testing.T) {
 	const berlin = "zone: Europe/Berlin"
 	for _, c := range []struct{ about, window, at, want, next string }{
 		{"before", "days: [mon], from: '09:00', to: '18:00', " + berlin, "2026-11-30T07:59:59Z", "closed", "2026-11-30T08:00:00Z"},

@@ -193,7 +193,7 @@ func TestOnlyFirmDenialsAreCached(t *testing.T) {
 	require.False(t, wire.ParseResult(answer, wire.OpTake, 0).Firm, "like the result of an older node")
 }
 
-func TestBanIsCachedForTenSecondsAndOutlastsOtherDenials(t *testing.T) {
+func TestCachedBanOutlastsOtherDenials(t *testing.T) {
 	of := func(i int, bans bool) *wire.Ask {
 		return &wire.Ask{ID: bucket.ID{Hi: uint64(i), Lo: 77}, Limit: &tenAMinute, Units: 5, BansKeys: bans}
 	}

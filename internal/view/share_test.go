@@ -188,7 +188,7 @@ func TestSharesStayWithinLimitAfterUnevenlyKnownLeaves(t *testing.T) {
 
 // The nodes of a roster of Expect may split while they start: each side knows only some of the other members, or
 // has seen them end. A side has no more units than its members have once all members are known.
-func TestFairShareIsNotLargerWhileMembersAreUnknown(t *testing.T) {
+func TestUnknownMembersDoNotEnlargeFairShare(t *testing.T) {
 	list := func(set int) (members []int) {
 		for i := range bits.Len(uint(set)) {
 			if set>>i&1 > 0 {

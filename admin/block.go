@@ -2,10 +2,8 @@ package admin
 
 import (
 	"net/http"
-	"strings"
 	"time"
 
-	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/rules"
 )
 
@@ -68,18 +66,6 @@ func (b *blocked) find(s *rules.Snapshot) (text string, of rules.Block, err erro
 	return text, of, err
 }
 
-// refuseBlock returns a refusal for an invalid block, or one for which there is no room.
-func refuseBlock(err error) error {
-	text, isInvalid := strings.CutPrefix(err.Error(), weir.ErrInvalid.Error()+" ")
-	if !isInvalid {
-		return err
-	}
-	if text, ok := strings.CutPrefix(text, "Block: "); ok {
-		return refuse(http.StatusBadRequest, "%s", text)
-	}
-	return refuse(http.StatusInsufficientStorage, "%s", text)
-}
-
 // setBlock blocks a client or a key of a rule.
 func (a *api) setBlock(r *request) (int, any, error) {
 	var (
@@ -100,7 +86,7 @@ func (a *api) setBlock(r *request) (int, any, error) {
 	}
 	block.Control = of
 	if block, err = a.book.Block(text, block); err != nil {
-		return 0, nil, refuseBlock(err)
+		return 0, nil, err
 	}
 	answer := showBlock(&block)
 	a.log.Info("block set", controlAttributes(&block.Control, r, "id", answer.ID)...)
@@ -129,7 +115,7 @@ func (a *api) deleteBlock(r *request) (int, any, error) {
 		}
 	}
 	if err != nil {
-		return 0, nil, refuseBlock(err)
+		return 0, nil, err
 	}
 	a.log.Info("block removed", "id", id, "client", r.by, "addr", r.RemoteAddr)
 	return http.StatusNoContent, nil, nil

@@ -58,16 +58,24 @@ func TestBlockIsSetListedAndDeleted(t *testing.T) {
 	}
 }
 
-func TestFullStoreRefusesBlock(t *testing.T) {
+func TestFullStoreRefusesControls(t *testing.T) {
 	a := startTestAPI(t, "rules: [{name: api, key: user, limit: {rate: 5, per: 1h}}]")
 	a.get("PUT", "/v1/blocks", `{"user":"first"}`, 200, new(any))
 	for i := range 16384 - a.node.Stats().Published.Values {
 		require.NoError(t, a.node.Publish(fmt.Sprint("other/", i), 0, []byte("x")))
 	}
-	w := a.ask("PUT", "/v1/blocks", `{"user":"second"}`)
-	require.Equal(t, http.StatusInsufficientStorage, w.Code)
-	require.Contains(t, w.Body.String(), "beside 16384 values")
-	require.NotContains(t, w.Body.String(), "second")
+	document := readAPI(t)
+	for _, c := range [][3]string{
+		{"PUT", "/v1/blocks", `{"user":"second"}`},
+		{"PUT", "/v1/switches", `{"rule":"api","mode":"off"}`},
+		{"POST", "/v1/overrides", `{"limit":"api","key":"second","rate":1}`},
+		{"PUT", "/v1/clients/overrides", `{"user":"second","multiply":2}`},
+	} {
+		document.exchange(a, c[0], c[1], c[2], c[1], http.StatusInsufficientStorage)
+		w := a.ask(c[0], c[1], c[2])
+		require.Contains(t, w.Body.String(), "beside 16384 values")
+		require.NotContains(t, w.Body.String(), "second")
+	}
 	var d requestAnswer
 	a.get("POST", "/v1/request", `{"path":"/","user":"first"}`, 200, &d)
 	require.Equal(t, 403, d.Status, "nothing is evicted")

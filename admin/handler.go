@@ -19,6 +19,7 @@ import (
 	"github.com/weir-go/weir/httplimit"
 	"github.com/weir-go/weir/internal/enum"
 	"github.com/weir-go/weir/internal/loglimit"
+	"github.com/weir-go/weir/internal/publish"
 	"github.com/weir-go/weir/rules"
 )
 
@@ -328,8 +329,10 @@ func (a *api) sendError(w http.ResponseWriter, r *http.Request, err error) {
 	switch {
 	case errors.As(err, &told):
 	case errors.Is(err, weir.ErrInvalid):
-		detail := strings.ReplaceAll(err.Error(), weir.ErrInvalid.Error()+" ", "")
-		told = &refusal{http.StatusBadRequest, strings.ReplaceAll(detail, "\n", "; ")}
+		told = &refusal{http.StatusBadRequest, withoutTypes.Replace(err.Error())}
+		if errors.Is(err, publish.ErrFull) {
+			told.status = http.StatusInsufficientStorage
+		}
 	case errors.Is(err, weir.ErrClosed):
 		told = &refusal{http.StatusServiceUnavailable, "the node is closed: ask another"}
 	case errors.Is(err, context.Canceled):
@@ -345,6 +348,9 @@ func (a *api) sendError(w http.ResponseWriter, r *http.Request, err error) {
 	text, _ := json.Marshal(httplimit.Problem{Type: "about:blank", Title: cmp.Or(http.StatusText(told.status), "Client Closed Request"), Status: told.status, Detail: told.detail})
 	sendBody(w, told.status, "application/problem+json", append(text, '\n'))
 }
+
+// withoutTypes turns the text of a weir.ErrInvalid into a detail.
+var withoutTypes = strings.NewReplacer(weir.ErrInvalid.Error()+" Block: ", "", weir.ErrInvalid.Error()+" ", "", "\n", "; ")
 
 // currentRules returns the current rules, and a refusal with 404 on a node without rules.
 func (a *api) currentRules() (*rules.Snapshot, error) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -33,6 +34,9 @@ const (
 	// value with that version could never be replaced.
 	maxAhead = 24 * time.Hour
 )
+
+// ErrFull is the error of Put about a value for which there is no room.
+var ErrFull = errors.New("there is no room")
 
 // Item is a value under a name, like a weir.Published. An Item without a value is a tombstone: the
 // name was withdrawn.
@@ -292,7 +296,7 @@ func (s *Store) put(p entry, timeOfDay, now int64) (news []entry, err error) {
 			values, live = values-1, live-held.size()
 		}
 		if values >= maxValues || live+p.size() > maxBytes {
-			return nil, fmt.Errorf("value: there is no room for %q beside %d values with %d bytes: withdraw some; the maximum is %d values with %d bytes", p.Name, values, live, maxValues, maxBytes)
+			return nil, fmt.Errorf("value: %w for %q beside %d values with %d bytes: withdraw some; the maximum is %d values with %d bytes", ErrFull, p.Name, values, live, maxValues, maxBytes)
 		}
 	}
 	return s.insert([]entry{p}, now), nil

@@ -9,7 +9,8 @@ import (
 )
 
 // An ask with Keep is decided, and waits, like an ask for that many more units without Keep, and
-// spends the same units. It lends only other units. A limit with a higher Version keeps the same part of its units.
+// spends the same units, also as a debit. It lends only other units. A limit with a higher Version keeps the same
+// part of its units.
 func TestAskLeavesTheUnitsThatItKeeps(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := drawLimit(t)
@@ -17,13 +18,13 @@ func TestAskLeavesTheUnitsThatItKeeps(t *testing.T) {
 			t.Skip("keeps nothing")
 		}
 		ordinary, now := l, int64(time.Hour)
-		ordinary.Keep = rapid.Int64Range(1, l.Capacity()-1).Draw(t, "keep")
+		ordinary.Keep = rapid.OneOf(rapid.Int64Range(1, l.Capacity()-1), rapid.Just(l.Capacity()/2), rapid.Just(l.Capacity()-1)).Draw(t, "keep")
 		s, reference, id := NewStore(8, Salt{}), NewStore(8, Salt{}), ID{Hi: 1}
-		keep := ordinary.Keep
+		keep, last := ordinary.Keep, Receipt(0)
 		changed := rapid.Bool().Draw(t, "changed")
 		if newer := l; changed {
 			newer.Version++
-			newer.Rate, newer.Burst = min(3*l.Rate, maxUnits), min(3*l.Burst, maxUnits)
+			newer.Rate, newer.Burst = min(3*l.Rate+1, maxUnits), min(3*l.Burst+1, maxUnits)
 			s.Take(id, &newer, now, 1)
 			reference.Take(id, &newer, now, 1)
 			keep = int64(newer.capacity()) - int64(mulDiv(newer.capacity(), l.capacity()-uint64(keep), l.capacity()))
@@ -41,7 +42,8 @@ func TestAskLeavesTheUnitsThatItKeeps(t *testing.T) {
 			want := reference.Peek(id, &l, now, units+keep)
 			used, _, _ := s.Used(id, now)
 			var got Result
-			if rapid.Bool().Draw(t, "lends") {
+			switch rapid.SampledFrom([]string{"take", "lend", "peek", "debit", "debit spent"}).Draw(t, "op") {
+			case "lend":
 				lease := s.Lend(id, &ordinary, now, units, Lease{Units: units, Term: l.Per}, l.Per, Lease{}, &got)
 				if after, _, _ := s.Used(id, now); lease.Units > 0 {
 					require.LessOrEqual(t, after, l.Capacity()-keep, "lent kept units")
@@ -50,11 +52,29 @@ func TestAskLeavesTheUnitsThatItKeeps(t *testing.T) {
 				if got.Allowed {
 					require.True(t, reference.Take(id, &l, now, units).Allowed)
 				}
-			} else if got = s.Take(id, &ordinary, now, units); got.Allowed {
+			case "take":
+				if got = s.Take(id, &ordinary, now, units); !got.Allowed {
+					require.Equal(t, want.RetryAfter, got.RetryAfter)
+					break
+				}
+				last = got.Receipt
 				require.True(t, reference.Take(id, &l, now, units).Allowed)
 				require.Equal(t, max(0, l.Capacity()-keep-used-units), got.Remaining)
-			} else {
+			case "peek":
+				got = s.Peek(id, &ordinary, now, units)
 				require.Equal(t, want.RetryAfter, got.RetryAfter)
+				require.Equal(t, max(0, l.Capacity()-keep-used), got.Remaining)
+			default:
+				debit := func(s *Store, l *Limit) Result { return s.Debit(id, l, now, units) }
+				if last != 0 {
+					debit = func(s *Store, l *Limit) Result { return s.DebitSpent(id, l, now, units, Spent{Receipt: last}) }
+				}
+				got = debit(s, &ordinary)
+				debit(reference, &l)
+				after, _, _ := s.Used(id, now)
+				require.Equal(t, max(0, l.Capacity()-keep-after), got.Remaining)
+				require.Equal(t, l.Capacity()-keep, got.Limit)
+				continue // its RetryAfter is that of a unit
 			}
 			require.Equal(t, want.Allowed, got.Allowed)
 			require.Equal(t, l.Capacity()-keep, got.Limit)

@@ -107,3 +107,18 @@ func TestCalendarLimitsAreValidated(t *testing.T) {
 		require.ErrorContains(t, err, says)
 	}
 }
+
+// A decision of a calendar limit states ends of windows, but a ban ends at any time.
+func TestBanOfCalendarLimitStatesItsEnd(t *testing.T) {
+	l := limiter(t, solo(t, Config{Now: newHand().Now, Logger: quiet}), Limit{
+		Algorithm: FixedWindow, Rate: 1, Calendar: Day, Ban: Ban{Denials: 1, Within: time.Minute, For: BanLengths{72 * time.Hour}},
+	})
+	var d Decision
+	for range 3 {
+		var err error
+		d, err = l.Allow(t.Context(), "k")
+		require.NoError(t, err)
+	}
+	require.True(t, d.Banned)
+	require.Equal(t, []time.Duration{72 * time.Hour, 72 * time.Hour}, []time.Duration{d.RetryAfter, d.ResetAfter})
+}

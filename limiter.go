@@ -367,7 +367,7 @@ func (l *Limiter) fillDecision(d *Decision, r *wire.Result) {
 	d.Remaining = r.Remaining
 	d.RetryAfter = r.RetryAfter
 	d.ResetAfter = r.ResetAfter
-	if l.window != nil {
+	if l.window != nil && !r.Banned {
 		now := l.node.env.TimeOfDay()
 		d.RetryAfter, d.ResetAfter = l.window.Align(r.RetryAfter, now), l.window.Align(r.ResetAfter, now)
 	}

@@ -272,8 +272,8 @@ func (c Calendar) MarshalText() ([]byte, error) { return calendarNames.MarshalTe
 func (c *Calendar) UnmarshalText(name []byte) error { return calendarNames.UnmarshalText(c, name) }
 
 // Ban bans the keys of a limit that are denied too often. The zero Ban bans none. A banned key is denied
-// every check, Peek and Wait until the ban ends or Limiter.Reset releases it. Debits and refunds count as
-// usual.
+// every check and Peek until the ban ends or Limiter.Reset releases it. A Wait waits for the end of the
+// ban. Debits and refunds count as usual.
 //
 // Denials by the owner of a key or its stand-in count, and the same denials as this node repeats them
 // (Pushback). Denials within a share, of shadows, of a Wait and of bans do not.

@@ -350,3 +350,30 @@ func (w *world) change(t *testing.T, rng *rand.Rand) {
 	w.ready(t, w.names...)
 	time.Sleep(time.Second)
 }
+
+// The queue of a banned key is not full: its callers wait until the ban ends or is released.
+func TestWaitersOfBannedKeyWaitForItsEnd(t *testing.T) {
+	inWorlds(t, 2, weir.Config{}, func(t *testing.T, w *world) {
+		l := banning
+		l.Algorithm, l.Burst = weir.LeakyBucket, 2
+		ls := w.limiters(t, l)
+		key := keyOf(t, ls["a"])
+		ban(t, ls["b"], key)
+		soon, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		begun := time.Now()
+		require.ErrorIs(t, ls["b"].Wait(soon, key, 1), context.DeadlineExceeded)
+		require.Less(t, time.Since(begun), time.Second, "the ban ends after the deadline")
+		waited := make(chan error, 1)
+		go func() { waited <- ls["b"].Wait(t.Context(), key, 1) }()
+		time.Sleep(10 * time.Second)
+		require.NoError(t, ls["a"].Reset(t.Context(), key))
+		time.Sleep(2 * time.Second)
+		select {
+		case err := <-waited:
+			require.NoError(t, err)
+		default:
+			require.Fail(t, "the ban was released, and the caller still waits")
+		}
+	})
+}

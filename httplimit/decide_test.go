@@ -77,7 +77,7 @@ rules:
 				require.Contains(t, w.Body.String(), "requests of this client are denied")
 				require.NotContains(t, w.Body.String(), "private")
 				r.Header.Set("Accept", "application/json")
-				require.Contains(t, answer(h, r).Body.String(), `"error":"denied"`)
+				require.Contains(t, answer(h, r).Body.String(), `"error":"blocked"`)
 			}
 			require.EqualValues(t, 5, remaining(t, m, "everyone", ""))
 			require.EqualValues(t, 18, m.book.Stats().Blocked[outcomes[0].Block.Kind.String()])

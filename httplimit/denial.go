@@ -104,7 +104,7 @@ func (o *Outcome) replaceTexts(p *Problem) {
 	p.UpgradeURL = o.texts.UpgradeURL.Expand(func(name string) string { return url.PathEscape(o.valueOf(name)) })
 }
 
-// page returns the page for a denial whose rule has texts.
+// page returns the HTML page of a denial. The rule must have texts.
 func (o *Outcome) page(p *Problem) string {
 	title, detail, link := html.EscapeString(p.Title), html.EscapeString(p.Detail), html.EscapeString(p.UpgradeURL)
 	if o.texts.HTML == nil {
@@ -198,7 +198,7 @@ func (o *Outcome) Body(accept []string) (contentType string, body []byte) {
 		case http.StatusRequestEntityTooLarge:
 			d.Error = "request_too_large"
 		case http.StatusForbidden:
-			d.Error = "denied"
+			d.Error = "blocked"
 			if o.blockedFor > 0 {
 				d.RetryAfter = o.retryAfter()
 			}

@@ -151,7 +151,7 @@ func TestByLimiterRefusesOptionsWithoutEffect(t *testing.T) {
 	}
 }
 
-// A rule and a single limit keep units for the requests that Options.Critical or the rule selects.
+// Only requests that are selected by Options.Critical or by the rule spend the kept units of a limit.
 func TestCriticalRequestsSpendKeptUnits(t *testing.T) {
 	o := Options{Critical: func(r *http.Request) bool { return r.URL.Path == "/internal" }}
 	cfg := weir.Config{Now: func() time.Time { return noon }}

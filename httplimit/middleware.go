@@ -31,7 +31,7 @@ type Options struct {
 	Claim func(r *http.Request, name string) string
 
 	// Critical reports whether a request may spend the kept units of all its limits (weir.Limit.Keep),
-	// by means that its client cannot forge. The field critical of a rule selects further requests.
+	// by means that its client cannot forge. Rules can also select requests (rules.Rule.Critical).
 	// Critical must not block.
 	Critical func(*http.Request) bool
 

@@ -70,7 +70,7 @@ rules:
 	m.now = now
 	h := m.Handler(hello)
 	for range 2 {
-		for range 50 { // half a minute at 60 requests a minute
+		for range 50 { // 50 requests in 30 seconds
 			passed.Add(int64(600 * time.Millisecond))
 			for _, path := range []string{"/fixed", "/sliding", "/open"} {
 				answer(h, get(path, "192.0.2.1"))

@@ -30,9 +30,9 @@ import (
 type Decision struct {
 	Allowed    bool
 	Limit      int64         // units that the limit grants to such a check (Rate, or Burst for the buckets, less Keep if not critical), or the share of this node or side
-	Remaining  int64         // whole units left for such a check, never below zero
+	Remaining  int64         // number of whole units that remain for such a check, at least zero
 	RetryAfter time.Duration // zero if allowed; otherwise the time until the same ask could be admitted at the earliest. For a Debit, the time until a unit is available. A Pushback for more units than the owner denied may have a shorter time
-	ResetAfter time.Duration // time until Limit units are available without further checks, see above
+	ResetAfter time.Duration // time until Limit units are available if there are no further checks, see above
 	Name       string        // name of the limit
 	Source     Source
 	Shadow     bool // whether the decision is not enforced: of an Ask with Shadow, or of Limiter.Shadow

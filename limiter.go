@@ -68,7 +68,7 @@ func (n *Node) Limiter(l Limit) (*Limiter, error) {
 	if l.Keep > 0 {
 		made.critical = new(*made)
 		made.critical.limit.Keep, made.critical.numbers.Keep = 0, 0
-		made.critical.limit.NoLeases = true // the owner would lend kept units
+		made.critical.limit.NoLeases = true // because the owner would also lend the kept units
 		made.critical.openWindows(loc)
 	}
 	return made, nil
@@ -94,9 +94,9 @@ func (l *Limiter) Shadow() *Limiter {
 	return &s
 }
 
-// Critical returns a Limiter of the same counts whose checks may spend the kept units as well
-// (Limit.Keep), and l itself if nothing is kept. The owner makes each of its decisions: it has no
-// leases, and no cached denial of another check denies its checks. Critical allocates nothing.
+// Critical returns a Limiter for the same counts whose checks may also spend the kept units
+// (Limit.Keep). If Keep is zero, it returns l. The owner makes each decision of the returned Limiter: it
+// has no leases, and does not use cached denials of other checks. Critical does not allocate.
 func (l *Limiter) Critical() *Limiter {
 	if l.critical == nil {
 		return l

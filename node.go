@@ -51,7 +51,7 @@ type Node struct {
 	scratches sync.Pool // has values of *scratch
 	joining   joining
 	outage    stats.OutageTracker // the current outage
-	banned    loglimit.Line       // limits how often the log reports bans
+	banned    loglimit.Line       // limits the rate of log lines about bans
 	shares    atomic.Pointer[ringShares]
 }
 

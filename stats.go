@@ -21,7 +21,7 @@ type Stats struct {
 	Shadows Outcomes           // decisions about asks with Shadow and by Limiter.Shadow, from all sources; not included in Decisions
 	// ShadowLimits is Shadows by the names of limits, like Limits.
 	ShadowLimits  map[string]Outcomes
-	Bans          map[string]BanStats // by the names of limits; without limits that have begun and denied none
+	Bans          map[string]BanStats // by the names of limits, without limits whose BanStats are zero
 	Served        uint64              // requests of other nodes about a count or a hold that this node executed, and did not pass on
 	Passed        uint64              // checks and refunds of other nodes that this node passed on to another member
 	Overdue       uint64              // checks of other nodes that this node dropped, because they had waited here for more than twice the wait of the asking nodes

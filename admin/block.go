@@ -28,7 +28,7 @@ type blocksAnswer struct {
 	Blocks []blockAnswer `json:"blocks"`
 }
 
-// blocks lists the blocks of operators in force.
+// blocks returns the blocks of operators that have not ended.
 func (a *api) blocks(*request) (int, any, error) {
 	answer := blocksAnswer{[]blockAnswer{}}
 	for _, b := range a.book.Blocks() {

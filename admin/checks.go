@@ -29,8 +29,8 @@ type CheckOptions struct {
 	// Open cannot be combined with Tokens, MutualTLS and Certificate.
 	Open bool
 
-	// Usage makes GET /v1/usage answer a caller with its own limits. A proxy passes the request on, with
-	// fields that identify the caller. If nil, the path answers 404.
+	// Usage enables GET /v1/usage, which returns the limits of the caller. A proxy must forward the request
+	// with the fields that identify the caller. If nil, the response is 404.
 	Usage *UsageFields
 
 	// Logger records failures. The Logger never receives a key. If nil, slog.Default is used.
@@ -289,7 +289,7 @@ func (a *api) takeUnits(r *request) (int, any, error) {
 }
 
 // takeAtMost spends as many units as there is room for, and returns their number. If the limit denies, it
-// asks the overrun of the rule in the same way. A rule that is not enforced grants all units.
+// asks the overrun of the rule in the same way. If the rule is not enforced, all units are granted.
 func (r *request) takeAtMost(v *httplimit.Verdict, o *httplimit.Outcome) (granted int64, err error) {
 	units := v.Units
 	if v.Mode != rules.Off {

@@ -84,7 +84,7 @@ type renewed struct {
 	ExpiresAt *time.Time `json:"expires_at"`
 }
 
-// renew lets a hold end ttl from now, unless it is renewed again. The hold keeps at most units.
+// renew sets the end of a hold to ttl from now, and reduces its units to the field units if there are more.
 func (a *api) renew(r *request) (int, any, error) {
 	ttl, units := defaultHoldTTL, int64(maxUnits)
 	v, text, err := r.readCarried("hold", field{name: "ttl", into: &ttl}, field{name: "units", into: &units})

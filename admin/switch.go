@@ -26,7 +26,7 @@ type switchesAnswer struct {
 	Switches []*switchAnswer `json:"switches"`
 }
 
-// switches lists the switches in force.
+// switches returns the switches that have not ended.
 func (a *api) switches(*request) (int, any, error) {
 	answer := switchesAnswer{[]*switchAnswer{}}
 	for _, w := range a.book.Switches() {

@@ -97,7 +97,7 @@ func (c *clientOf) requireDenied(path string, status int) {
 	}
 }
 
-// requireOutage checks what clients get while no node decides.
+// requireOutage checks the responses to clients while no node can be reached.
 func (c *clientOf) requireOutage(name string) {
 	c.t.Helper()
 	c.awaitStatus("/login", "", 503)
@@ -123,7 +123,7 @@ func (c *clientOf) requireOutage(name string) {
 	}
 }
 
-// TestProxiesAnswerWithoutANode stops, freezes and breaks weir serve behind the documented proxies.
+// TestProxiesAnswerWithoutANode runs the documented proxies while weir serve is stopped, paused or broken.
 func TestProxiesAnswerWithoutANode(t *testing.T) {
 	weir, rules := filepath.Join(t.TempDir(), "weir"), filepath.Join(t.TempDir(), "rules.yaml")
 	require.NoError(t, os.WriteFile(rules, []byte(outageRules), 0o600))

@@ -97,7 +97,7 @@ func (b *Block) apply(book *Book, s *Snapshot) {
 	of.all = append(of.all, b)
 	ids := func(has **weir.Limiter) bool {
 		if *has == nil {
-			*has, _ = newBlockIDs(book.node, b.Kind, b.Rule) // fails only on a closed node
+			*has, _ = newBlockIDs(book.node, b.Kind, b.Rule) // the only error is that the node is closed
 		}
 		return *has != nil
 	}

@@ -14,7 +14,7 @@ import (
 // Control is the part that all kinds of values have in common that operators set at run time, such as
 // an Override. The values are published to all nodes.
 type Control struct {
-	Until  time.Time // end, in whole seconds; no end if zero
+	Until  time.Time // end, in whole seconds; if zero, there is no end
 	By     string    // author, at most 128 bytes
 	Reason string    // reason, at most 256 bytes
 	At     time.Time // time at which it was set, in whole seconds

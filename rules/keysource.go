@@ -10,7 +10,7 @@ import (
 
 // The values below are chosen by clients. A client that sends one value to the limiter and another to
 // the server would have a second count. So a value is ambiguous, and no value is read, if servers are
-// known to find several values. Spellings that some servers read alike are one value.
+// known to find several values. Values that some servers treat as equal are equal.
 
 // Claims has the validated claims of a request, such as those of a token.
 type Claims interface {
@@ -82,7 +82,7 @@ func (p *pattern) segmentOf(path string, segment int, fold bool) (text string, o
 }
 
 // parameter returns the value of a parameter in a list such as a query, whose separator is &. Some
-// servers separate by other as well. It is ambiguous if the name occurs twice, or in a form that only some
+// servers also accept the separator other. It is ambiguous if the name occurs twice, or in a form that only some
 // servers read as the name.
 func parameter(list, name string, separator, other byte) (value string, ambiguous bool) {
 	found := false
@@ -174,8 +174,8 @@ func (r *Request) cookieValue(name string) (value string, ambiguous bool) {
 	return trimValue(strings.Trim(value, `"`), false)
 }
 
-// trimValue returns a value without spaces around it. A character that ends or replaces the text in some
-// servers makes it ambiguous.
+// trimValue returns a value without spaces around it. A value is ambiguous if it contains
+// a character at which some servers end the text, or which they replace.
 func trimValue(value string, ambiguous bool) (string, bool) {
 	if ambiguous || !utf8.ValidString(value) || strings.ContainsFunc(value, func(c rune) bool { return c < ' ' || c == 0x7f }) {
 		return "", true

@@ -7,8 +7,8 @@ import "github.com/weir-go/weir"
 type LimitOutcomes struct {
 	Rule, Limit string        // Limit is as in weir.Stats.Limits: the name of the rule, or rule/limit
 	Mode        Mode          // mode of the rule now
-	Enforced    weir.Outcomes // for keys and times for which the rule was enforced
-	Shadowed    weir.Outcomes // for keys and times for which the rule was a shadow, as if it were enforced
+	Enforced    weir.Outcomes // decisions about keys for which the rule was enforced at the time
+	Shadowed    weir.Outcomes // decisions about other keys, as if the rule had been enforced
 }
 
 // Outcomes returns the decisions about each limit of the rules, from the counters of a node, in

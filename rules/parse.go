@@ -315,7 +315,7 @@ func modeOf(enabled, enforce strictyaml.Value, isShadow bool) (m Mode) {
 	return m
 }
 
-// multiplied reads whether tiers multiply the limits of a rule. By default, they multiply limits whose key
+// multiplied sets whether tiers multiply the limits of a rule. By default, they multiply limits whose key
 // has more of the client than its address: the tier is of a user, and its multiple would be for all who
 // share the address, such as those who guess passwords from there.
 func (p *parser) multiplied(r *Rule, v strictyaml.Value) {

@@ -19,10 +19,10 @@ type Snapshot struct {
 	now       func() time.Time
 	blocked   *[blockKinds]atomic.Uint64 // of the Book
 	counts    [][]Count                  // by Limit.Index, then by variant
-	timed     map[weir.Limit]Count       // of limits that time windows change, by numbers; nil if there are none
+	timed     map[weir.Limit]Count       // counts of limits with time windows, by their numbers; nil if there are none
 	open      uint64                     // time windows that are open, a bit for each
 	overrides []map[[16]byte]*granted    // by Limit.Index; nil if no key of the limit has an override
-	blocks    *blocks                    // nil if operators have blocked no client and no key
+	blocks    *blocks                    // nil if operators have set no block
 	switches  map[string]*Switch         // by the name of the rule, or AllRules
 	denials   map[ruleTier]*tierDenials
 	warnings  map[string]*atomic.Uint64 // by the name of the rule

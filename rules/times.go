@@ -11,8 +11,8 @@ import (
 
 // TimeWindow is a part of each week in which limits may have other numbers. It is open while a clock of
 // its zone shows one of its days, and a time in its range. If the range passes midnight, the window
-// begins on its days. So an hour that the clocks skip is in no window, and an hour that they repeat is
-// in a window both times. A TimeWindow is shared, and never changes.
+// begins on its days. If the clocks skip an hour, the window does not contain it. If they repeat
+// an hour of the window, both are in the window. A TimeWindow is shared, and never changes.
 type TimeWindow struct {
 	Name string
 
@@ -66,7 +66,7 @@ func (w *TimeWindow) IsOpen(t time.Time) bool {
 
 // Next returns the first time after t at which the window opens or closes. It is zero if there is none.
 func (w *TimeWindow) Next(t time.Time) time.Time {
-	// A week may have no opening, because the clocks skip it.
+	// In some weeks the window does not open, because the clocks skip its hour.
 	for at, last := w.edge(t), t.Add(16*24*time.Hour); at.Before(last); at = w.edge(at) {
 		if w.IsOpen(at) != w.IsOpen(t) {
 			return at
@@ -75,8 +75,8 @@ func (w *TimeWindow) Next(t time.Time) time.Time {
 	return time.Time{}
 }
 
-// edge returns the first time after t at which the window may open or close: a clock shows from or to, or
-// is put forward or back.
+// edge returns the first time after t at which the window may open or close. This is the time at which a clock
+// of the zone shows from or to, or is changed.
 func (w *TimeWindow) edge(t time.Time) time.Time {
 	t = t.In(w.zone)
 	shown := time.Duration(t.Hour())*time.Hour + time.Duration(t.Minute())*time.Minute +

@@ -14,12 +14,12 @@ import (
 // equal numbers, and share them.
 type keyValues struct {
 	numbers  []weir.Limit
-	keys     map[string]int32 // index in numbers, by a key or its first parts
+	keys     map[string]int32 // index in numbers, by the text of a key or of its first parts
 	networks networks[int32]  // only if the first part of the key is an address
 }
 
-// find returns the index in numbers for a key, or -1. The value of most parts of the key counts, and
-// the value of the smallest network if no value has the key or its first parts.
+// find returns the index in numbers for a key, or -1. It prefers the value with the most parts of
+// the key. If there is none, it returns that of the smallest network.
 func (v *keyValues) find(key string) int {
 	for first := key; ; {
 		if at, ok := v.keys[first]; ok {
@@ -65,7 +65,7 @@ func lastSeparator(key string) int {
 	}
 }
 
-// values reads the numbers of named keys. Errors do not contain the names of secret keys.
+// values parses the numbers of named keys. Errors do not contain the names of secret keys.
 func (p *parser) values(r *Rule, l *Limit, v strictyaml.Value) {
 	if !v.Present() {
 		return

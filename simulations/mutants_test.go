@@ -277,7 +277,7 @@ func mutantScenarios() map[string]*Scenario {
 	kept := newScene(3)
 	kept.Limits[0] = weir.Limit{Name: "calls", Rate: 2000, Per: 10 * time.Second, Keep: 1000}
 	kept.Loads = append(kept.Loads, Load{Limit: "calls", Critical: true, Rate: 20})
-	// A region releases units while it has spent all that it may.
+	// A region releases units although it has spent all usable units.
 	moving := newScene(2)
 	moving.Nodes[0].Region, moving.Nodes[1].Region = "east", "west"
 	moving.WAN.Latency = 20 * time.Millisecond

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-go/weir/internal/bounds"
 )
 
-// subject identifies a count by its limit, key and region, and callers of a limit that keeps units.
+// subject identifies a count by its limit, key and region, and if the limit has a Keep, some of its callers.
 type subject struct {
 	limit   int16
 	key     int32
@@ -22,7 +22,7 @@ type callers uint8
 
 const (
 	allCallers callers = iota
-	ordinary           // without critical callers; the limit of such asks is without the kept units
+	ordinary           // callers without Critical, whose limit is lower by Keep
 	critical
 )
 

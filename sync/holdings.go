@@ -466,16 +466,15 @@ func (h *Holdings) holdingOf(sh *holdingShard, id bucket.ID, whole *bucket.Limit
 	return x
 }
 
-// keptOf returns how many of the given units of the region are kept. A region releases only units that
-// are neither spent nor kept: otherwise it could spend its usable units, and release the kept units to a
-// region that may spend most of them.
+// keptOf returns the number of kept units among the given units of the region. A region must not release
+// kept units: after it had spent its other units, the receiver could spend most of the kept units.
 func (x *holding) keptOf(units int64) int64 {
 	part, whole := bucket.Limit{Rate: units}, bucket.Limit{Rate: x.whole.Capacity(), Keep: x.keep}
 	kept := part.Keeping(&whole)
 	return kept.Keep
 }
 
-// usable returns the part that judges asks which keep units.
+// usable returns the part of the region with the Keep that applies to ordinary checks.
 func (x *holding) usable() bucket.Limit {
 	l := x.part
 	l.Keep = x.keptOf(l.Capacity())

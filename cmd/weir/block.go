@@ -118,7 +118,7 @@ func (c *client) unblock(ctx context.Context, values map[string]string) error {
 	return err
 }
 
-// list prints the blocks in force.
+// list prints the blocks that have not ended.
 func (q *blockCommand) list(ctx context.Context, c *client) (int, error) {
 	type item struct {
 		ID string

@@ -69,7 +69,7 @@ func (q *switchCommand) run(stdout, _ io.Writer) (int, error) {
 	})
 }
 
-// list prints the switches in force.
+// list prints the switches that have not ended.
 func (q *switchCommand) list(ctx context.Context, c *client) (int, error) {
 	type item struct {
 		Rule, Mode string

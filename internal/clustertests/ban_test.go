@@ -264,8 +264,8 @@ func (k *bannedKey) isUnsure(now time.Time, within time.Duration) bool {
 	return near(k.until) || slices.ContainsFunc(k.denials, func(d time.Time) bool { return near(d.Add(within)) })
 }
 
-// Nodes ask for 2,000 keys in random order, while nodes join, leave and crash. Each decision is that of a
-// model of the key.
+// Checks of random keys are sent to random nodes, while nodes join, leave and crash. Each decision must equal
+// that of a model of the key.
 func TestBansFollowTheirDenialsThroughChanges(t *testing.T) {
 	const keys, asks = 500, 30
 	for seed := range uint64(4) {
@@ -328,7 +328,7 @@ func TestBansFollowTheirDenialsThroughChanges(t *testing.T) {
 	}
 }
 
-// change makes a node leave, crash or join, and waits until the other nodes agree.
+// change stops a node by a leave or a crash, or starts a node, and waits until all nodes agree.
 func (w *world) change(t *testing.T, rng *rand.Rand) {
 	at := rng.IntN(len(w.names))
 	name := w.names[at]

@@ -72,7 +72,7 @@ type clientHold struct {
 	number   int
 	text     string
 	units    int64     // units that the client has
-	most     int64     // units that members may count until delivered after shrunk
+	most     int64     // maximum number of units that members count until shrunk has been delivered
 	shrunk   time.Time // when a shrink was answered
 	asked    time.Time
 	answered time.Time
@@ -89,7 +89,7 @@ func (h *clientHold) isHeld(at time.Time) bool {
 	return h.text != "" && !h.ending && at.Before(h.until)
 }
 
-// never is later than all times of a schedule.
+// never is a time after the end of all schedules.
 var never = time.Date(3000, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // mayCount reports whether members may count the hold at a time after the time since. spread is

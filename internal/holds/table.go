@@ -234,9 +234,8 @@ func (t *table) peek(a *wire.Ask, most int64, lately bool, now int64, r *wire.Re
 	}
 }
 
-// put records a hold that its holder or another member has reported. Of a known hold it records fewer units
-// only: the report of more units is older. put refuses the hold only if
-// there is no room: a reported hold exists even if it exceeds the limit.
+// put adds a hold that its holder or another member has reported, even if it exceeds the limit, unless there is
+// no room. If the table has the hold, put only reduces its units, because a report of more units is older.
 func (t *table) put(e entry) {
 	s := t.lock(e.id)
 	defer s.mu.Unlock()

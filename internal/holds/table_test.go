@@ -189,7 +189,7 @@ func TestTableCountsHoldsOfThisNode(t *testing.T) {
 			case 3:
 				require.False(t, table.end(some))
 				table.endStale(some, now+1)
-				if o := own[some]; o != nil { // returns some of its units; no other member changes them
+				if o := own[some]; o != nil { // only the holder can return units of the hold
 					had := o.units.Load()
 					left, _ := table.shrink(o, a.Units)
 					require.Equal(t, max(0, had-a.Units), left)

@@ -113,7 +113,7 @@ func (w *Windows) Align(after time.Duration, now int64) time.Duration {
 		return after
 	}
 	at, end := now+int64(after), l.Start+int64(l.Per)
-	for range 2 { // the deciding node may be a window ahead
+	for range 2 { // the clock of the deciding node may be ahead by a window
 		if at-end > int64(l.Per)/2 {
 			_, next := w.unit.Window(time.Unix(0, end).In(w.zone))
 			end = next.UnixNano()

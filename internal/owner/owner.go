@@ -78,9 +78,9 @@ func (o *Owner) Do(v *view.View, as view.Standing, op wire.Op, a *wire.Ask, now 
 	}
 }
 
-// takeAtMost takes as many units as there is room for, but at most those of the ask. A denial states how
-// many units remain, so a second take grants them unless another caller has taken some in between. Each
-// take is for fewer units than the one before. The result of a denial is that of an ask for one unit.
+// takeAtMost takes as many units as there is room for, but at most those of the ask. A denial returns the
+// number of remaining units, so a second take gets them unless another caller takes some in between. The
+// number of units decreases with each take. The result of a denial is that of an ask for one unit.
 func (o *Owner) takeAtMost(v *view.View, as view.Standing, a *wire.Ask, now int64, r *wire.Result) {
 	part := *a
 	part.AtMost = false
@@ -94,7 +94,7 @@ func (o *Owner) takeAtMost(v *view.View, as view.Standing, a *wire.Ask, now int6
 			return
 		case r.Remaining < part.Units:
 			part.Units = max(1, r.Remaining)
-		default: // other callers wait for the units that remain
+		default: // the remaining units are for callers that wait
 			part.Units = 1
 		}
 	}

@@ -17,7 +17,7 @@ const (
 	banBytes = 48 << 10
 )
 
-// Ban is a ban of a key. Times are times of day in nanoseconds.
+// Ban is a ban of a key. Its times are in nanoseconds since 1970.
 type Ban struct {
 	Limit string
 	ID    [16]byte
@@ -96,7 +96,7 @@ func sortBans(all []Ban) {
 
 // AppendBans appends the answer of a member to a request for its bans, with as many bans as there is room
 // for. Numbers are unsigned varints, times in nanoseconds. The length of a key is increased by one; 0 means
-// that the answer does not include the text. A later release may append further data.
+// that the answer does not include the text. Later releases may append fields.
 //
 //	answer  number of bans | bans
 //	ban     id 16 | since | until | length of limit | limit | length of key | key

@@ -187,7 +187,7 @@ func TestSharesStayWithinLimitAfterUnevenlyKnownLeaves(t *testing.T) {
 }
 
 // The nodes of a roster of Expect may split while they start: each side knows only some of the other members, or
-// has seen them end. A side has no more units than its members have once all members are known.
+// has seen them end. The units of a side do not exceed those that its members get when all members are known.
 func TestUnknownMembersDoNotEnlargeFairShare(t *testing.T) {
 	list := func(set int) (members []int) {
 		for i := range bits.Len(uint(set)) {

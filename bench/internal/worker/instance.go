@@ -27,8 +27,8 @@ const (
 type Instance struct {
 	Allow    func(key string) Outcome // one unit
 	Close    func() error
-	Releases bool   // Allow releases each unit at once, so the limits grant every check
+	Releases bool   // Allow releases each unit at once, so every check is allowed
 	Addr     string // address for other nodes
 	Owns     func(key string) bool
-	Meet     func(nodes []string) error // returns once the nodes at these addresses form one cluster
+	Meet     func(nodes []string) error // waits until the nodes at these addresses have formed one cluster
 }

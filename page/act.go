@@ -18,21 +18,14 @@ func (p *Page) act(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "this page is read-only", http.StatusNotFound)
 		return
 	}
-	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
-		http.Error(w, "send application/json", http.StatusUnsupportedMediaType)
-		return
-	}
-	if err := http.NewResponseController(w).SetReadDeadline(time.Now().Add(actWithin)); err != nil {
-		http.Error(w, "this server does not support read deadlines", http.StatusInternalServerError)
-		return
-	}
 	var what struct {
 		Member string `json:"member"`
 		Action string `json:"action"`
 	}
-	body := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxAct))
-	body.DisallowUnknownFields()
-	if err := body.Decode(&what); err != nil || what.Member == "" || what.Action == "" {
+	if !readBody(w, r, &what) {
+		return
+	}
+	if what.Member == "" || what.Action == "" {
 		http.Error(w, `send {"member": ..., "action": ...}`, http.StatusBadRequest)
 		return
 	}
@@ -43,4 +36,23 @@ func (p *Page) act(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.WriteHeader(http.StatusNoContent)
+}
+
+// readBody reads the JSON of a request into a struct. If it returns false, the request is answered.
+func readBody(w http.ResponseWriter, r *http.Request, into any) bool {
+	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
+		http.Error(w, "send application/json", http.StatusUnsupportedMediaType)
+		return false
+	}
+	if err := http.NewResponseController(w).SetReadDeadline(time.Now().Add(actWithin)); err != nil {
+		http.Error(w, "this server does not support read deadlines", http.StatusInternalServerError)
+		return false
+	}
+	body := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxAct))
+	body.DisallowUnknownFields()
+	if err := body.Decode(into); err != nil {
+		http.Error(w, "send the JSON that the page sends: "+err.Error(), http.StatusBadRequest)
+		return false
+	}
+	return true
 }

@@ -39,9 +39,11 @@ type shownSnapshot struct {
 	Outage  *shownOutage      `json:"outage"`
 	Past    []shownPast       `json:"past"`
 	Rules   *Rules            `json:"rules"`
-	Watch   *shownSelection   `json:"watch"`
-	Version string            `json:"version"`
-	Runbook string            `json:"runbook"`
+	// Switchable has the names of rules that the viewer may switch, beginning with rules.AllRules.
+	Switchable []string        `json:"switchable,omitempty"`
+	Watch      *shownSelection `json:"watch"`
+	Version    string          `json:"version"`
+	Runbook    string          `json:"runbook"`
 	// Gathered reports whether Checks and Denials include all members except Uncounted. It is
 	// ignored if there is an Error.
 	Gathered  bool     `json:"gathered"`
@@ -280,7 +282,7 @@ func (p *Page) snapshot(ctx context.Context, now *rates) shownSnapshot {
 		At: at.UnixMilli(), Name: s.Name, Region: s.Region, Members: []shownMember{},
 		Checks: m.checks, Latency: m.latency, Denials: append([]limitRate{}, m.limits...),
 		Limits: append([]string{}, s.Limits...), Secret: append([]string{}, s.Secret...), Modes: s.Modes, Past: []shownPast{},
-		Rules: s.Rules, Version: p.version, Runbook: p.runbook,
+		Rules: s.Rules, Switchable: p.switchable(), Version: p.version, Runbook: p.runbook,
 		Gathered: len(now.gathered) > 0, Uncounted: shortenList(now.missing),
 	}
 	if err != nil {

@@ -29,7 +29,7 @@ const topShown = 10 // keys of each kind
 func (n *Node) Snapshot() Snapshot {
 	stats, ring, members := n.Node.Stats(), n.Node.Ring(), n.Node.Members()
 	short := newLabels(members)
-	s := Snapshot{Outage: stats.Outage, Past: n.Node.Outages(), Rules: n.rules(), Modes: make(map[string]string)}
+	s := Snapshot{Outage: stats.Outage, Past: n.Node.Outages(), Rules: n.rules(&stats), Modes: make(map[string]string)}
 	s.Limits, s.Secret = n.limits()
 	s.Outage.Missing = short.shortenAll(stats.Outage.Missing)
 	for i := range s.Past {
@@ -93,12 +93,25 @@ func (n *Node) Gather(ctx context.Context) (all []Counters, missing []string, er
 	return all, newLabels(n.Node.Members()).shortenAll(totals.Missing), err
 }
 
-func (n *Node) rules() *Rules {
+func (n *Node) rules(stats *weir.Stats) *Rules {
 	if n.Book == nil {
 		return nil
 	}
 	b := n.Book.Stats()
-	r := &Rules{b.Version, b.Hash, b.LoadedAt, b.Rules, b.Limits, b.Overrides, []string{}, ""}
+	r := &Rules{Version: b.Version, Hash: b.Hash, LoadedAt: b.LoadedAt, Rules: b.Rules, Limits: b.Limits, Overrides: b.Overrides, Switches: []string{}}
+	refused, begun, banned := uint64(0), uint64(0), uint64(0)
+	for _, n := range b.Blocked {
+		refused += n
+	}
+	if b.Blocks > 0 || refused > 0 {
+		r.Blocks = fmt.Sprintf("%d in force, %d requests refused by this node", b.Blocks, refused)
+	}
+	for _, of := range stats.Bans {
+		begun, banned = begun+of.Begun, banned+of.Denied
+	}
+	if begun > 0 || banned > 0 {
+		r.Bans = fmt.Sprintf("%d begun and %d checks denied by this node", begun, banned)
+	}
 	for _, w := range n.Book.Switches() {
 		r.Switches = append(r.Switches, describeSwitch(&w))
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/buildinfo"
+	"github.com/weir-go/weir/rules"
 )
 
 //go:embed files
@@ -25,6 +26,9 @@ type Options struct {
 	// Limit and Key are watched for a viewer that has not chosen a key. If empty, no key is
 	// watched.
 	Limit, Key string
+	// Book is a Book whose rules viewers may switch: every viewer can then switch off all limits. If
+	// nil, the page has no form for switches.
+	Book *rules.Book
 	// Hosts are the accepted values of the Host header, such as "127.0.0.1:8080". If empty, all
 	// values are accepted. A page without a password needs Hosts, because an attacker could make the
 	// name of a foreign page resolve to the address of this page (DNS rebinding).
@@ -64,7 +68,8 @@ const (
 // server that lets a handler set a write deadline.
 type Page struct {
 	source  Source
-	actor   Actor // nil without buttons
+	actor   Actor       // nil without buttons
+	book    *rules.Book // nil without switches
 	limit   string
 	key     string
 	hosts   []string
@@ -90,7 +95,7 @@ func New(o Options) (*Page, error) {
 		return nil, fmt.Errorf("%w page.Options: Runbook is %q: use an http or https URL", weir.ErrInvalid, o.Runbook)
 	}
 	p := &Page{
-		source: o.Source, limit: o.Limit, key: o.Key, hosts: o.Hosts, closed: make(chan struct{}),
+		source: o.Source, book: o.Book, limit: o.Limit, key: o.Key, hosts: o.Hosts, closed: make(chan struct{}),
 		viewers: cmp.Or(o.Viewers, defaultViewers), runbook: cmp.Or(o.Runbook, defaultRunbook), version: cmp.Or(o.Version, buildinfo.Version()),
 	}
 	p.actor, _ = o.Source.(Actor)
@@ -144,6 +149,8 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		serve = p.members
 	case "/act":
 		method, serve = http.MethodPost, p.act
+	case "/switch":
+		method, serve = http.MethodPost, p.switchRule
 	}
 	if r.Method != method && (method != http.MethodGet || r.Method != http.MethodHead) {
 		h.Set("Allow", method)

@@ -272,6 +272,8 @@ func TestForeignPagesCannotAct(t *testing.T) {
 		{"another site", "POST", "/act", kill, map[string]string{"Sec-Fetch-Site": "cross-site"}, 403},
 		{"a form", "POST", "/act", kill, map[string]string{"Content-Type": "text/plain"}, 415},
 		{"by a link", "GET", "/act", "", nil, 405},
+		{"a switch of another site", "POST", "/switch", "{}", map[string]string{"Sec-Fetch-Site": "cross-site"}, 403},
+		{"a switch by a form", "POST", "/switch", "{}", map[string]string{"Content-Type": "text/plain"}, 404},
 		{"a name of a foreign page", "POST", "/act", kill, map[string]string{"Host": "rebound.test"}, 421},
 		{"events for another site", "GET", "/events", "", map[string]string{"Sec-Fetch-Site": "cross-site"}, 403},
 		{"a key that is too long", "GET", "/events?limit=l&key=" + strings.Repeat("k", 2<<10), "", nil, 400},

@@ -63,6 +63,8 @@ type Rules struct {
 	Limits    int       `json:"limits"`
 	Overrides int       `json:"overrides"`
 	Switches  []string  `json:"switches"` // each with its rule, mode, author, end and reason, as text
+	Blocks    string    `json:"blocks"`   // number of blocks and of refused requests, as text; empty without any
+	Bans      string    `json:"bans"`     // number of bans and of denied requests of this node, as text; empty without any
 	Error     string    `json:"error"`    // the reason why the present file is not in force; empty if it is
 }
 

@@ -229,6 +229,7 @@ type taking struct {
 	Units       int64  `json:"units"`
 	Tier        string `json:"tier"`
 	Critical    bool   `json:"critical,omitempty"`
+	AtMost      bool   `json:"at_most,omitempty"`
 	Reservation string `json:"reservation,omitempty"`
 }
 
@@ -239,33 +240,47 @@ type checkCommand struct {
 	Units    int64  `default:"1" help:"number of units"`
 	Tier     string `help:"the tier of the key"`
 	Critical bool   `help:"spend kept units too"`
+	AtMost   bool   `help:"spend as many of the units as there are"`
 }
 
 func (q *checkCommand) run(stdout, _ io.Writer) (int, error) {
 	return q.ask("check", stdout, func(ctx context.Context, c *client) (int, error) {
-		question := taking{Limit: q.Limit, Key: q.countOf.Key, Units: q.Units, Tier: q.Tier, Critical: q.Critical}
-		var v verdict
-		text, _, err := c.call(ctx, http.MethodPost, "/v1/take", &question, &v)
-		if err != nil {
-			return 0, err
-		}
-		if q.JSON {
-			stdout.Write(text)
-			return v.code(), nil
-		}
-		return c.printVerdict(&v, "allowed", "denied"), nil
+		question := taking{Limit: q.Limit, Key: q.countOf.Key, Units: q.Units, Tier: q.Tier, Critical: q.Critical, AtMost: q.AtMost}
+		return c.take(ctx, "/v1/take", &question, q.JSON, "allowed", "denied")
 	})
+}
+
+// take sends a request for units, or an estimate of one, and prints the verdict.
+func (c *client) take(ctx context.Context, path string, question *taking, asJSON bool, yes, no string) (int, error) {
+	var v verdict
+	text, _, err := c.call(ctx, http.MethodPost, path, question, &v)
+	if err != nil {
+		return 0, err
+	}
+	if asJSON {
+		c.stdout.Write(text)
+		return v.code(), nil
+	}
+	if question.AtMost {
+		yes = fmt.Sprintf("%s %d of %d units", yes, v.Granted, question.Units)
+	}
+	return c.printVerdict(&v, yes, no), nil
 }
 
 // peekCommand shows the remaining units of a key, and spends nothing.
 type peekCommand struct {
 	asking
 	countOf
-	Tier string `help:"the tier of the key"`
+	Units int64  `placeholder:"N" help:"show whether a check of this number of units would be allowed; 1 by default"`
+	Tier  string `help:"the tier of the key"`
 }
 
 func (q *peekCommand) run(stdout, _ io.Writer) (int, error) {
 	return q.ask("peek", stdout, func(ctx context.Context, c *client) (int, error) {
+		if q.Units != 0 {
+			question := taking{Limit: q.Limit, Key: q.countOf.Key, Units: q.Units, Tier: q.Tier}
+			return c.take(ctx, "/v1/peek", &question, q.JSON, "would be allowed", "would be denied")
+		}
 		rule, _, _ := strings.Cut(q.Limit, "/")
 		query := url.Values{"key": {q.countOf.Key}, "rule": {rule}}
 		if q.Tier != "" {

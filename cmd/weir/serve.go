@@ -272,7 +272,7 @@ func (s *served) admin(o *serveOptions, book *rules.Book, log *slog.Logger) erro
 	if err != nil {
 		return inFlag("admin_tokens", err)
 	}
-	shown, err := page.New(page.Options{Source: &page.Node{Node: s.node, Book: book}})
+	shown, err := page.New(page.Options{Source: &page.Node{Node: s.node, Book: book}, Book: book})
 	if err != nil {
 		return err
 	}

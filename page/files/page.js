@@ -217,12 +217,8 @@ function showMember(row, m) {
 async function act(member, button) {
   if (button.getAttribute('aria-disabled') === 'true') return;
   const action = button.dataset.action;
-  try {
-    const answer = await fetch('act', {method: 'POST', headers: {'Content-Type': 'application/json'}, body: JSON.stringify({member, action})});
-    set(id('failed'), answer.ok ? '' : `The action failed: ${(await answer.text()).trim()}`);
-  } catch {
-    set(id('failed'), `The action failed: ${action} ${member}: the server does not respond`);
-  }
+  const answer = await post('act', {member, action});
+  set(id('failed'), answer && `The action failed: ${action} ${member}: ${answer}`);
 }
 
 let latest = null, asked = 0;
@@ -541,6 +537,8 @@ function showFacts(s) {
   if (r) {
     facts.push(['Rules', `version ${r.version}, ${plural(r.rules, 'rule')}, ${plural(r.limits, 'limit')}, ${plural(r.overrides, 'override')}`],
       ...r.switches?.length ? [['Switches', r.switches.join('; ')]] : [],
+      ...r.blocks ? [['Blocks', r.blocks]] : [],
+      ...r.bans ? [['Bans', r.bans]] : [],
       ['Loaded', `${day.format(new Date(r.loaded_at))}, hash ${r.hash}`],
       ['File', r.error ? `the current file is not in force: ${r.error}` : 'the current file is in force']);
   } else facts.push(['Rules', 'none on this node']);
@@ -549,6 +547,33 @@ function showFacts(s) {
     set(row.children[0], f[0]);
     set(row.children[1], f[1]);
   });
+}
+
+function showSwitch(s) {
+  const select = id('switch-rule'), names = s.switchable || [], shown = [...select.options].map(o => o.value);
+  id('switch').hidden = !names.length;
+  if (names.join('\n') === shown.join('\n')) return;
+  const was = select.value;
+  select.replaceChildren(...names.map(name => make('option', {value: name}, name === '*' ? 'all rules' : name)));
+  if (names.includes(was)) select.value = was;
+}
+
+id('switch').addEventListener('submit', async event => {
+  event.preventDefault();
+  const form = new FormData(event.target), mode = form.get('mode'), rule = form.get('rule');
+  const answer = await post('switch', {rule, mode, minutes: Number(form.get('minutes')), by: form.get('by'), reason: form.get('reason')});
+  set(id('failed'), answer && `The switch failed: ${answer}`);
+  set(id('switched'), answer ? '' : `${rule === '*' ? 'all rules' : rule}: ${mode || 'as in the file'}`);
+});
+
+// post returns the reason why a request failed, or ''.
+async function post(path, body) {
+  try {
+    const answer = await fetch(path, {method: 'POST', headers: {'Content-Type': 'application/json'}, body: JSON.stringify(body)});
+    return answer.ok ? '' : (await answer.text()).trim();
+  } catch {
+    return 'the server does not respond';
+  }
 }
 
 // --- top keys
@@ -600,6 +625,7 @@ function connect() {
     showDenials(s);
     showOutages(s);
     showFacts(s);
+    showSwitch(s);
   });
   events.addEventListener('top', event => showTop(JSON.parse(event.data)));
   events.addEventListener('key', event => {

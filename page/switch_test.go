@@ -1,0 +1,81 @@
+package page
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/testnode"
+	"github.com/weir-go/weir/rules"
+)
+
+func TestViewerSwitchesRules(t *testing.T) {
+	node := testnode.Start(t, weir.Config{})
+	book := testnode.Book(t, node, "rules: [{name: api, key: user, limit: {rate: 60, per: 1h}}]")
+	_, url := serve(t, Options{Source: &Node{Node: node, Book: book}, Book: book})
+	v, _ := look(t, url+"/events")
+	var s shownSnapshot
+	v.readEvent(eventSnapshot, &s)
+	require.Equal(t, []string{"*", "api"}, s.Switchable)
+	for _, c := range []struct {
+		about, body string
+		status      int
+		text        string
+		mode        rules.Mode // of api afterwards
+	}{
+		{"a switch without an author", `{"rule":"api","mode":"off","minutes":5}`, 400, "name yourself", rules.Enforce},
+		{"a switch without an end", `{"rule":"api","mode":"off","by":"jo"}`, 400, "use 1 to 10080", rules.Enforce},
+		{"an unknown mode", `{"rule":"api","mode":"on","minutes":5,"by":"jo"}`, 409, "use enforce, shadow, off", rules.Enforce},
+		{"an unknown rule", `{"rule":"apis","mode":"off","minutes":5,"by":"jo"}`, 409, `there is no rule "apis"`, rules.Enforce},
+		{"an unknown field", `{"rules":"api"}`, 400, "unknown field", rules.Enforce},
+		{"a switch", `{"rule":"api","mode":"shadow","minutes":5,"by":"jo","reason":"an incident"}`, 204, "", rules.Shadow},
+		{"all rules", `{"rule":"*","mode":"off","minutes":5,"by":"jo"}`, 204, "", rules.Shadow},
+		{"the end of a switch", `{"rule":"api","mode":""}`, 204, "", rules.Off},
+	} {
+		t.Run(c.about, func(t *testing.T) {
+			answer, err := http.Post(url+"/switch", "application/json", strings.NewReader(c.body))
+			require.NoError(t, err)
+			defer answer.Body.Close()
+			text, err := io.ReadAll(answer.Body)
+			require.NoError(t, err)
+			require.Equal(t, c.status, answer.StatusCode, string(text))
+			require.Contains(t, string(text), c.text)
+			now := book.Current()
+			require.Equal(t, c.mode, now.Mode(now.Rules()[0]))
+		})
+	}
+	switches := book.Switches()
+	require.Len(t, switches, 1)
+	require.Equal(t, "jo", switches[0].By)
+	require.False(t, switches[0].Until.IsZero())
+}
+
+func TestPageWithoutBookSwitchesNothing(t *testing.T) {
+	node := testnode.Start(t, weir.Config{})
+	book := testnode.Book(t, node, "rules: [{name: api, key: user, limit: {rate: 60, per: 1h}}]")
+	_, url := serve(t, Options{Source: &Node{Node: node, Book: book}})
+	answer, err := http.Post(url+"/switch", "application/json", strings.NewReader(`{"rule":"api","mode":"off","minutes":5,"by":"jo"}`))
+	require.NoError(t, err)
+	answer.Body.Close()
+	require.Equal(t, http.StatusNotFound, answer.StatusCode)
+	require.Empty(t, book.Switches())
+}
+
+func TestNodeShowsBlocksAndBans(t *testing.T) {
+	node := testnode.Start(t, weir.Config{})
+	book := testnode.Book(t, node, "deny: {ip: [192.0.2.1]}\nrules: [{name: api, key: user, ban: {denials: 1, within: 1m, for: 1h}, limit: {rate: 1, per: 1h}}]")
+	source := &Node{Node: node, Book: book}
+	require.Empty(t, source.Snapshot().Rules.Bans)
+	limit, _, _ := book.Current().Limit("api")
+	for range 3 {
+		_, err := book.Current().Limiter(limit, "", "ada").Allow(t.Context(), "ada")
+		require.NoError(t, err)
+	}
+	s := source.Snapshot().Rules
+	require.Equal(t, "1 in force, 0 requests refused by this node", s.Blocks)
+	require.Equal(t, "1 begun and 1 checks denied by this node", s.Bans)
+}

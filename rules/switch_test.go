@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -168,6 +170,44 @@ func TestInvalidSwitchesAreRefused(t *testing.T) {
 	require.Equal(t, "enforce shadow 10% off", modesOf(b), "values that this release cannot read are ignored")
 	shared.fails = errors.New("no room")
 	require.ErrorIs(t, b.Switch("plain", Switch{}), shared.fails)
+}
+
+// The part of 100,000 keys for which each node enforces a rule is within 1 % of the part of the file. The
+// keys are the same on five nodes, and after the restart of all nodes.
+func TestNodesEnforceRuleForSameKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		keys := make([]string, 100_000)
+		for i := range keys {
+			keys[i] = strconv.Itoa(i)
+		}
+		options := weirtest.Options{Nodes: []string{"a", "b", "c", "d", "e"}, Config: weir.Config{Logger: slog.New(slog.DiscardHandler), Seed: []byte("the seed of all nodes, 32 bytes.")}}
+		enforced := func(c *weirtest.Cluster, name string) (is []bool, n int) {
+			s := staticBook(t, c.Node(name), switchable).Current()
+			tenth := s.Rules()[slices.IndexFunc(s.Rules(), func(r *Rule) bool { return r.Name == "tenth" })]
+			for _, key := range keys {
+				is = append(is, s.ModeFor(tenth, key) == Enforce)
+				if is[len(is)-1] {
+					n++
+				}
+			}
+			return is, n
+		}
+		c, err := weirtest.NewCluster(t.Context(), options)
+		require.NoError(t, err)
+		first, n := enforced(c, "a")
+		require.InDelta(t, 10_000, n, 300)
+		t.Logf("a tenth of 100,000 keys: %d", n)
+		for _, name := range options.Nodes[1:] {
+			is, _ := enforced(c, name)
+			require.True(t, slices.Equal(first, is), name)
+		}
+		require.NoError(t, c.Close())
+		c, err = weirtest.NewCluster(t.Context(), options)
+		require.NoError(t, err)
+		defer c.Close()
+		after, _ := enforced(c, "e")
+		require.True(t, slices.Equal(first, after), "after the restart of all nodes")
+	})
 }
 
 // Each side of a split obeys its own switch. After the split, all nodes obey the last.

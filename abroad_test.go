@@ -125,7 +125,7 @@ func TestForeignNodesMayOnlyExchangeAndReset(t *testing.T) {
 	}
 	require.Empty(t, abroad(speaking("third")), "an exchange in the name of another region is refused")
 	refused := len(cases) - 1 + 1 // all cases except the exchange, and the exchange in the name of the third region
-	for op := wire.OpTotals + 1; op <= wire.OpBans; op++ {
+	for op := wire.OpTotals + 1; op <= wire.OpPause; op++ {
 		request := with(op, nil)
 		if op.AskBytes() > 0 {
 			request = one(op, 1)

@@ -118,7 +118,7 @@ func (n *Node) allowAll(ctx context.Context, asks []Ask, ds Decisions) error {
 	}
 	s.results = s.results[:len(s.all)]
 	for i := range s.results {
-		s.results[i].Banned = false // most decisions do not set it
+		s.results[i].Banned, s.results[i].Paused = false, false // most decisions do not set them
 	}
 	if err := n.checks.TakeAll(ctx, s.all, s.results); err != nil {
 		return err

@@ -19,7 +19,7 @@ import (
 // are available. On a denial ResetAfter is never below RetryAfter.
 //
 // A Pushback repeats a denial that the owner made within the last second, or within the last ten seconds if
-// the key is banned. RetryAfter and
+// the key is banned or paused. RetryAfter and
 // ResetAfter are reduced by the age of the denial. Remaining may be too high, and ResetAfter too low, because
 // other checks were admitted in the meantime. A check for fewer units than were denied is sent
 // to the owner, and may be admitted.
@@ -37,6 +37,7 @@ type Decision struct {
 	Source     Source
 	Shadow     bool // whether the decision is not enforced: of an Ask with Shadow, or of Limiter.Shadow
 	Banned     bool // whether the key is banned (Limit.Ban), until RetryAfter
+	Paused     bool // whether the key is paused (Limiter.Pause), until RetryAfter
 }
 
 // Source is the kind of node that made a decision, and the reason.

@@ -111,6 +111,10 @@ type Limit struct {
 	// Ban, as with NoLeases. Invalid for InFlight.
 	Ban Ban
 
+	// Pauses permits Limiter.Pause. The owner of a key makes each decision of such a limit, as with NoLeases.
+	// Invalid for InFlight.
+	Pauses bool
+
 	// NoLeases disables leases (see Leased), so that the owner of a key makes each decision.
 	NoLeases bool
 
@@ -188,6 +192,9 @@ func (l *Limit) check() (loc *time.Location, err error) {
 		wrong("Partition %d is unknown: use MajorityShare, FairShare, FailOpen or FailClosed", l.Partition)
 	}
 	l.Ban.check(l.Algorithm, wrong)
+	if l.Pauses && l.Algorithm == InFlight {
+		wrong("Pauses is set and Algorithm in_flight: leave it unset, only takes are paused")
+	}
 	if l.Durable > NotDurable {
 		wrong("Durable %d is unknown: use DurableIfLong, Durable or NotDurable", l.Durable)
 	}

@@ -297,7 +297,7 @@ func (l *Limiter) measure(key string, a *wire.Ask, r *wire.Result, weight uint64
 	now := n.env.Monotonic()
 	n.meters.RecordDuration(r.Source, time.Duration(max(0, now-a.Began)), weight)
 	n.meters.TopKeys.Add(identity.Bytes(a.ID), l.limit.Name, key, l.limit.SecretKeys, r.Allowed, weight, now)
-	if r.Banned {
+	if r.Banned && !r.Paused {
 		l.listBan(key, a.ID, 0, r.RetryAfter)
 	}
 }
@@ -332,8 +332,8 @@ func (l *Limiter) prepare(ctx context.Context, key string, units int64, a *wire.
 	}
 	a.ID, a.Name = l.id(key), l.limit.Name
 	a.Limit, a.Partition, a.Units, a.Global = l.numbersNow(), wire.Policy(l.limit.Partition), units, l.limit.Scope == Global
-	a.BansKeys = l.bans.strikes.Rate > 0
-	a.Leases = !l.limit.NoLeases && !a.BansKeys // a node with lent units would admit a banned key
+	a.BansKeys, a.Pauses = l.bans.strikes.Rate > 0, l.limit.Pauses
+	a.Leases = !l.limit.NoLeases && !a.BansKeys && !a.Pauses // a node with lent units would admit a banned or paused key
 	return nil
 }
 
@@ -374,7 +374,7 @@ func (l *Limiter) fillDecision(d *Decision, r *wire.Result) {
 	d.Name = l.limit.Name
 	d.Source = Source(r.Source)
 	d.Shadow = l.shadow
-	d.Banned = r.Banned
+	d.Banned, d.Paused = r.Banned && !r.Paused, r.Paused
 }
 
 // observeStart returns the start time of a check, or 0 without an Observer.

@@ -71,7 +71,7 @@ func TestMalformedRequestsAreRefused(t *testing.T) {
 
 func TestUnknownOpIsAnsweredAsUnknown(t *testing.T) {
 	n := solo(t, Config{Logger: quiet})
-	for _, op := range []wire.Op{wire.OpBans + 1, 255} {
+	for _, op := range []wire.Op{wire.OpPause + 1, 255} {
 		_, err := wire.ParseResponse(serveFrom(n, "", append(wire.Header{Op: op, Asks: 3}.Append(nil), "what a later release says"...)), op, 0)
 		require.ErrorIs(t, err, wire.ErrUnknownOp)
 	}

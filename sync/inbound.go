@@ -378,7 +378,7 @@ func (x *arriving) recordHeard(id bucket.ID) {
 // agesOf returns the ages at which units and refunds of a limit have recovered.
 func agesOf(l *bucket.Limit, now int64) ages {
 	empties := recovery(l)
-	return ages{now: now, late: int64(min(empties/32, 1<<62)), recovered: lastsFor(l)}
+	return ages{now: now, timer: l.IsTimer(), late: int64(min(empties/32, 1<<62)), recovered: lastsFor(l)}
 }
 
 // importTotal imports a copy with a single origin, if this node has no tallies of the count, or

@@ -76,6 +76,7 @@ func (v vector) latest(n int) vector {
 // ages has the ages at which the units and refunds of a tally have recovered.
 type ages struct {
 	now       int64
+	timer     bool  // the units are the time left of a timer, of which the later end counts
 	late      int64 // maximum age of a refund that is not late. Some units of a late refund have already recovered
 	recovered int64 // age at which all spent units have recovered
 }
@@ -112,8 +113,13 @@ func (v vector) unitsBeyond(o vector, times ages) (units int64) {
 // are subtracted from that rest. The result is at most the used units of v's copy, plus the units
 // that both vectors know to be refunded beyond the spent ones: these refunds have reduced the
 // used units of v's copy.
+//
+// The units on top of a timer are those by which v's copy ends later.
 func (o vector) unitsOnTop(v vector, used, otherUsed int64, times ages) int64 {
 	units := v.unitsBeyond(o, times)
+	if times.timer {
+		return min(units, max(0, otherUsed-used))
+	}
 	both := v.unitsBeyond(nil, times) - units
 	if units > 0 {
 		var refunded int64

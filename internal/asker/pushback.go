@@ -19,6 +19,9 @@ const pushbackFor = time.Second
 // a reset has not reached may deny for as long.
 const banPushbackFor = 10 * time.Second
 
+// pausedKey marks the denial of a paused key.
+const pausedKey = 1
+
 // A node caches at most pushbackSets*pushbackWays denials, in 1.6 MB. Each ID belongs to one of the
 // sets. If a set is full, the denial that ends first is replaced, and takes of its key are sent to
 // the owner again. So a ban is replaced only by other bans.
@@ -68,8 +71,8 @@ type pushbackSet struct {
 // an ask for more units, or if its limit has several numbers.
 type pushback struct {
 	id               bucket.ID
-	numbers          uint64 // wire.NumbersHash of the limit of the ask
-	units            int64  // denied units; fewer units may still be admitted. 0 for a ban, which denies any ask
+	numbers          uint64 // wire.NumbersHash of the limit of the ask; for a ban 0, and for a pause pausedKey
+	units            int64  // denied units; fewer units may still be admitted. 0 for a ban or a pause, which denies any ask
 	sent             countsync.Time
 	retry, reset     time.Duration // RetryAfter and ResetAfter in the result of the owner
 	limit, remaining int64
@@ -95,7 +98,7 @@ func (p *pushback) denies(a *wire.Ask) bool {
 	case p.id != a.ID:
 		return false
 	case p.units == 0:
-		return a.BansKeys
+		return a.BansKeys || a.Pauses
 	}
 	return p.units <= a.LeastUnits() && p.numbers == wire.NumbersHash(a.Limit)
 }
@@ -108,9 +111,7 @@ func (p *pushback) endTime() int64 { return p.sent.Monotonic + int64(p.duration(
 // than were denied, its RetryAfter is a lower bound.
 func (p *pushbacks) deny(a *wire.Ask, t countsync.Time, r *wire.Result) bool {
 	if t.Monotonic >= p.until[a.ID.Lo%pushbackSets].Load() {
-		if p.sets.Load() == nil {
-			p.sets.CompareAndSwap(nil, new([pushbackSets]pushbackSet)) // before the take is sent, so that end finds the set
-		}
+		p.allocate() // before the take is sent, so that end finds the set
 		return false
 	}
 	s := p.set(a.ID)
@@ -130,6 +131,7 @@ func (p *pushbacks) deny(a *wire.Ask, t countsync.Time, r *wire.Result) bool {
 		r.Limit = b.limit
 		if r.Banned = b.units == 0; r.Banned {
 			r.Limit = a.Limit.Usable()
+			r.Paused = b.numbers == pausedKey
 		}
 		r.Remaining = b.remaining
 		r.RetryAfter = least
@@ -146,13 +148,14 @@ func (p *pushbacks) learn(a *wire.Ask, r *wire.Result, sent countsync.Time) {
 	if !r.Firm {
 		return
 	}
+	p.allocate()
 	s := p.set(a.ID)
-	if s == nil {
-		return
-	}
 	b := pushback{a.ID, wire.NumbersHash(a.Limit), a.LeastUnits(), sent, r.RetryAfter, r.ResetAfter, r.Limit, r.Remaining, r.ResetNumber}
 	if r.Banned {
 		b.numbers, b.units = 0, 0
+	}
+	if r.Paused {
+		b.numbers = pausedKey
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -163,6 +166,9 @@ func (p *pushbacks) learn(a *wire.Ask, r *wire.Result, sent countsync.Time) {
 	for i := range s.entries {
 		o := &s.entries[i]
 		if o.id == b.id && o.numbers == b.numbers && o.units == b.units {
+			if r.Paused && o.sent.Monotonic+int64(o.retry) > sent.Monotonic+int64(r.RetryAfter) {
+				return // a pause that this node has begun does not shorten another
+			}
 			at = i
 			break
 		}
@@ -208,6 +214,13 @@ func (s *pushbackSet) forget(id bucket.ID, number uint64) {
 		if b := &s.entries[i]; b.id == id && b.resetNumber < number {
 			*b = pushback{}
 		}
+	}
+}
+
+// allocate allocates the sets, once.
+func (p *pushbacks) allocate() {
+	if p.sets.Load() == nil {
+		p.sets.CompareAndSwap(nil, new([pushbackSets]pushbackSet))
 	}
 }
 

@@ -83,7 +83,7 @@ func (c *Checks) forward(ctx context.Context, v *view.View, target answerer, op 
 		case r.Source == wire.Owner:
 			r.Source = wire.Forwarded
 		}
-		if op == wire.OpTake || op == wire.OpStrike {
+		if op == wire.OpTake || op == wire.OpStrike || op == wire.OpPause {
 			c.Asker.Learn(&asks[i], &r, v.Hashes[target.member], sent)
 		}
 		results[i] = r

@@ -191,6 +191,20 @@ func (c *Checks) Strike(a wire.Ask, began func(ban time.Duration)) {
 	})
 }
 
+// Pause pauses a key, whose ask and length in milliseconds a has. If another member answers for the count, this node
+// denies the key even before that member has answered.
+func (c *Checks) Pause(ctx context.Context, a *wire.Ask) error {
+	v, now := c.Env.View(), c.Env.Now()
+	t := c.Env.TimeAt(now)
+	if as, _ := c.place(v, v.Route(a.ID, t.Monotonic), now); as != view.AsOwner {
+		left := time.Duration(a.Units) * time.Millisecond
+		r := wire.Result{Banned: true, Paused: true, Firm: true, ResetNumber: c.Owner.ResetNumber(a.ID, now)}
+		r.RetryAfter, r.ResetAfter = left, left
+		c.Asker.Learn(a, &r, 0, t)
+	}
+	return c.Do(ctx, wire.OpPause, a, new(wire.Result))
+}
+
 // cancelled returns the error of ctx, or nil if the deadline has passed: in that case the share of this node
 // answers.
 func cancelled(ctx context.Context) error {

@@ -8,7 +8,7 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// A key of a limit with bans has up to three more counts, which replicas, transfers, snapshots and
+// A key of a limit with bans or pauses has up to four more counts, which replicas, transfers, snapshots and
 // evictions treat like any other count. Their IDs have the Hi of the ID of the key, so that they are in
 // the same range and have the same owner, and none of them is sent to another region.
 //
@@ -16,24 +16,38 @@ import (
 //     because a refund of units that other members have counted may be lost as authority moves.
 //   - ban: a FixedWindow of a unit, whose window is the ban.
 //   - earlier: a SlidingLog of the bans that make the next ban longer.
+//   - pause: a timer.
 //
-// Only the time until the ban has recovered decides, never a share of it. So a side that has the count
+// Only the time until the ban or the pause has recovered decides, never a share of it. So a side that has the count
 // denies, and a side without the whole limit bans no key (strike).
 const (
 	strikesMask = 0x5bd1e995a3c59ac3
 	banMask     = 0x9ddfea08eb382d69
 	earlierMask = 0xc2b2ae3d27d4eb4f
+	pauseMask   = 0xa0761d6478bd642f
 )
 
 func strikesID(id bucket.ID) bucket.ID { return bucket.ID{Hi: id.Hi, Lo: id.Lo ^ strikesMask} }
 func banID(id bucket.ID) bucket.ID     { return bucket.ID{Hi: id.Hi, Lo: id.Lo ^ banMask} }
 func earlierID(id bucket.ID) bucket.ID { return bucket.ID{Hi: id.Hi, Lo: id.Lo ^ earlierMask} }
 
-// BanIDs returns the IDs of the counts that a key has because of bans. A reset must delete them before
-// the count of the key: a ban that is found before its reset then has the earlier reset number of the key.
-func BanIDs(id bucket.ID) [3]bucket.ID {
-	return [...]bucket.ID{strikesID(id), earlierID(id), banID(id)}
+func pauseID(id bucket.ID) bucket.ID { return bucket.ID{Hi: id.Hi, Lo: id.Lo ^ pauseMask} }
+
+// CountIDs returns the IDs of all counts of the key of an ask: those that it may have because of bans and
+// pauses, and its own. A reset must delete them in this order: a ban that is found before its reset then
+// has the earlier reset number of the key.
+func CountIDs(a *wire.Ask) (ids []bucket.ID) {
+	if a.Pauses {
+		ids = append(ids, pauseID(a.ID))
+	}
+	if a.BansKeys {
+		ids = append(ids, strikesID(a.ID), earlierID(a.ID), banID(a.ID))
+	}
+	return append(ids, a.ID)
 }
+
+// maxPauseUnits is the number of milliseconds of the longest pause.
+const maxPauseUnits = int64(bucket.LongestTimer / time.Millisecond)
 
 // leastMemory is the time for which a ban makes the next ban longer, or twice the longest ban if that is
 // longer.
@@ -50,10 +64,18 @@ func banStep(lengths *wire.Ban, before int64) time.Duration {
 	return time.Duration(length) * time.Second
 }
 
-// denyBanned reports whether the key of an ask is banned, and if so denies the ask.
+// denyBanned reports whether the key of an ask is banned or paused, and if so denies the ask until the
+// later end of both.
 func (o *Owner) denyBanned(a *wire.Ask, now int64, r *wire.Result) bool {
-	left := o.counts.RecoversIn(banID(a.ID), now)
-	if left <= 0 {
+	var left, paused time.Duration
+	if a.BansKeys {
+		left = o.counts.RecoversIn(banID(a.ID), now)
+	}
+	if a.Pauses {
+		paused = o.counts.RecoversIn(pauseID(a.ID), now)
+	}
+	r.Paused = paused > left
+	if left = max(left, paused); left <= 0 {
 		return false
 	}
 	r.Result = bucket.Result{Limit: a.Limit.Usable(), RetryAfter: left, ResetAfter: left}
@@ -61,18 +83,33 @@ func (o *Owner) denyBanned(a *wire.Ask, now int64, r *wire.Result) bool {
 	return true
 }
 
-// applyBan executes a strike, and denies the operation of a caller with a banned key. It returns false if
-// the count of the key decides.
+// applyBan executes a strike or a pause, and denies the operation of a caller with a banned or paused key.
+// It returns false if the count of the key decides.
 func (o *Owner) applyBan(v *view.View, as view.Standing, op wire.Op, a *wire.Ask, now int64, r *wire.Result) bool {
 	switch {
 	case op == wire.OpStrike:
 		o.strike(v, as, a, now, r)
 		return true
+	case op == wire.OpPause:
+		o.pause(a, now)
+		o.denyBanned(a, now, r)
 	case (op == wire.OpTake || op == wire.OpPeek || op == wire.OpWait) && o.denyBanned(a, now, r):
-		_, r.Source = v.Share(as, a.ID, a.Partition)
-		return true
+		if op == wire.OpWait {
+			o.keepPlace(a, now, r)
+		}
+	default:
+		return false
 	}
-	return false
+	_, r.Source = v.Share(as, a.ID, a.Partition)
+	return true
+}
+
+// pause pauses a key for the milliseconds of an ask. The count of the pause is a timer, so that the later
+// end counts if several nodes pause a key, also on both sides of a split.
+func (o *Owner) pause(a *wire.Ask, now int64) {
+	o.bans.Lock()
+	defer o.bans.Unlock()
+	o.counts.ExtendTimer(pauseID(a.ID), now, time.Duration(min(a.Units, maxPauseUnits))*time.Millisecond)
 }
 
 // strike counts a denial, and bans the key if it is the last that its limit of denials has room for.

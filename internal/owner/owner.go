@@ -29,7 +29,7 @@ type Owner struct {
 	queues    queues
 	batches   sync.Pool // has values of *batch
 	compacts  compaction
-	bans      sync.Mutex // held while a ban begins
+	bans      sync.Mutex // held while a ban or a pause begins
 }
 
 // New returns the Owner of counts. The stream must be the one that resets and replicates these
@@ -46,7 +46,7 @@ func New(clock env.Clock, timeout time.Duration, counts *bucket.Store, stream *c
 func (o *Owner) Do(v *view.View, as view.Standing, op wire.Op, a *wire.Ask, now int64, r *wire.Result) {
 	r.StoodIn = as != view.AsOwner
 	switch {
-	case a.BansKeys && o.applyBan(v, as, op, a, now, r):
+	case (a.BansKeys || a.Pauses) && o.applyBan(v, as, op, a, now, r):
 		return
 	case a.AtMost && op == wire.OpTake:
 		o.takeAtMost(v, as, a, now, r)

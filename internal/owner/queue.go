@@ -58,10 +58,7 @@ func (q *queues) waitingUnits(id bucket.ID, steady int64) (units int64) {
 // ask, and ResetAfter the time until all granted units are served.
 func (o *Owner) applyWait(a *wire.Ask, l *bucket.Limit, now int64, r *wire.Result) {
 	steady := o.clock.MonotonicAt(now)
-	self := queue.Contender{
-		Ticket: queue.Ticket{Number: a.Wait.Ticket}, Units: int64(a.Wait.Waiting),
-		Arrived: steady - int64(a.Wait.Age), Expires: steady + int64(forgetAfter),
-	}
+	self := contenderOf(a, steady)
 	s := o.queues.lock(a.ID)
 	defer s.mu.Unlock()
 	others, until := s.OtherUnits(a.ID, self.Ticket, self.Arrived-int64(wire.QueueAhead), steady)
@@ -96,10 +93,37 @@ func (o *Owner) applyWait(a *wire.Ask, l *bucket.Limit, now int64, r *wire.Resul
 	self.Due = steady + int64(r.RetryAfter+askLate)
 	r.Remaining = max(0, r.Remaining-others)
 	self.Units = min(self.Units, r.Remaining)
+	o.queues.record(s, a.ID, self, steady)
+}
+
+// record records a contender in its shard, whose lock must be held.
+func (q *queues) record(s *queueShard, id bucket.ID, self queue.Contender, steady int64) {
 	before := s.Len()
-	s.Record(a.ID, self, steady)
+	s.Record(id, self, steady)
 	s.Sweep(1, steady)
-	o.queues.contenders.Add(int64(s.Len() - before))
+	q.contenders.Add(int64(s.Len() - before))
+}
+
+// keepPlace records the waiters of the node that asks OpWait for a banned or paused key, so that the order of the nodes
+// remains when the key is released. It changes r, the denial.
+func (o *Owner) keepPlace(a *wire.Ask, now int64, r *wire.Result) {
+	steady := o.clock.MonotonicAt(now)
+	s := o.queues.lock(a.ID)
+	defer s.mu.Unlock()
+	self := contenderOf(a, steady)
+	others, _ := s.OtherUnits(a.ID, self.Ticket, 0, steady)
+	r.Remaining = max(0, a.Limit.Capacity()-others)
+	self.Units = min(self.Units, r.Remaining)
+	self.Due = steady + int64(min(r.RetryAfter, wire.MaxAskPause)+askLate)
+	o.queues.record(s, a.ID, self, steady)
+}
+
+// contenderOf returns the contender of an ask of OpWait, without the time of its next ask.
+func contenderOf(a *wire.Ask, steady int64) queue.Contender {
+	return queue.Contender{
+		Ticket: queue.Ticket{Number: a.Wait.Ticket}, Units: int64(a.Wait.Waiting),
+		Arrived: steady - int64(a.Wait.Age), Expires: steady + int64(forgetAfter),
+	}
 }
 
 // unitsAhead returns the number of units that wait for the count of an ask, 0 for other algorithms

@@ -92,8 +92,9 @@ func (o *Owner) TakeAll(v *view.View, as view.Standing, asks []wire.Ask, now int
 			limit = &s.parts[i]
 		}
 		results[i].StoodIn, results[i].Ahead, results[i].Banned = as != view.AsOwner, 0, false
+		results[i].Paused = false
 		results[i].Source = source
-		if a.BansKeys && o.denyBanned(a, now, &results[i]) {
+		if (a.BansKeys || a.Pauses) && o.denyBanned(a, now, &results[i]) {
 			closed = closed || !a.Shadow
 			continue
 		}

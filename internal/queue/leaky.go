@@ -319,11 +319,11 @@ func (x *queue) applyResponse(units int64, r *wire.Result, sent, arrivedBy, now 
 		x.askAt = now
 	case outage:
 		x.askAt = now + int64(min(max(r.RetryAfter, 1), view.OutageRetry))
-	default: // a ban may be released before it ends
+	default: // a ban or a pause may be released before it ends
 		x.askAt = sent + int64(min(max(r.RetryAfter, 1), wire.MaxAskPause))
 	}
 	room := r.Remaining + x.granted
-	if outage || r.Banned { // the waiters of a banned key wait until the ban ends
+	if outage {
 		room = x.limit.Capacity()
 	}
 	one := max(x.service(r, 1), 1)

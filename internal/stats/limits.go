@@ -99,7 +99,7 @@ func (m *Limit) CountDecision(id bucket.ID, r *wire.Result, shadow bool) (weight
 	of := &s.denied
 	if r.Allowed {
 		of = &s.allowed
-	} else if r.Banned && !shadow {
+	} else if r.Banned && !r.Paused && !shadow {
 		m.Banned.Add(1)
 	}
 	if shadow {

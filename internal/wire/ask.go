@@ -20,7 +20,8 @@ import (
 //	ban      length in seconds 4, for each of BanSteps
 //
 // A FixedWindow has no burst, but may have a start. The highest bit of partition marks a shadow, the
-// next bit a limit with bans, and the third an ask with AtMost. The ID shows whether the limit is Global (GlobalIDBit).
+// next bit a limit with bans, and the third an ask with AtMost, and the
+// fourth a limit with pauses. The ID shows whether the limit is Global (GlobalIDBit).
 const (
 	subjectBytes  = 66
 	algorithmByte = 48
@@ -28,6 +29,7 @@ const (
 	shadowBit = 1 << 7
 	bansBit   = 1 << 6
 	atMostBit = 1 << 5
+	pausesBit = 1 << 4
 
 	stoodInMark  = 1 << 0 // mark of the part spent
 	onlyLastMark = 1 << 1
@@ -63,11 +65,12 @@ type Ask struct {
 	Shadow    bool   // a denial of this ask does not deny the other asks of the request
 	Global    bool   // the ID is of a Global limit (IsGlobal), so that this region decides by its part of the limit
 	BansKeys  bool   // the limit has bans: the deciding member denies a take, a peek or a wait of a banned key
+	Pauses    bool   // the limit has pauses: the same for a paused key
 	AtMost    bool   // for a request of OpTake with one ask: spend as many of the units as there is room for
 	Leases    bool   // the limit has leases; not on the wire
 	Name      string // name of the limit, empty if another member asks; not on the wire
-	Units     int64
-	Began     int64 // monotonic time of this node at which the decision began; not on the wire
+	Units     int64  // milliseconds for OpPause
+	Began     int64  // monotonic time of this node at which the decision began; not on the wire
 
 	Take  Take   // part of OpTake and OpLend
 	Spent Spent  // part of OpDebit, OpRefund and OpReturn
@@ -182,6 +185,9 @@ func (a *Ask) Append(request []byte) []byte {
 	if a.AtMost {
 		partition |= atMostBit
 	}
+	if a.Pauses {
+		partition |= pausesBit
+	}
 	b = append(b, a.Limit.Code(), partition)
 	b = binary.LittleEndian.AppendUint64(b, uint64(a.Units))
 	b = binary.LittleEndian.AppendUint64(b, uint64(a.Limit.Keep))
@@ -251,8 +257,9 @@ func ParseAsk(request []byte, i int, limit *bucket.Limit) (a Ask, err error) {
 	if !a.Limit.IsBucket() {
 		a.Limit.Burst, a.Limit.Start = 0, capacity
 	}
-	a.Partition = Policy(b[49] &^ (shadowBit | bansBit | atMostBit))
+	a.Partition = Policy(b[49] &^ (shadowBit | bansBit | atMostBit | pausesBit))
 	a.Shadow, a.BansKeys, a.AtMost = b[49]&shadowBit != 0, b[49]&bansBit != 0, b[49]&atMostBit != 0
+	a.Pauses = b[49]&pausesBit != 0
 	a.Global = IsGlobal(a.ID)
 	a.Units = int64(binary.LittleEndian.Uint64(b[50:]))
 	a.Limit.Keep = int64(binary.LittleEndian.Uint64(b[58:]))

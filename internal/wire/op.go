@@ -28,8 +28,9 @@ const (
 	OpSince                  // requests the age and the epoch of the cluster; the age and the epoch that the sender knows follow
 	OpStrike                 // counts a denial of a limit with bans, and bans the key once there were enough
 	OpBans                   // requests the bans that the receiver lists, and has no body
+	OpPause                  // denies all takes of a key for a time
 
-	lastOp = OpBans
+	lastOp = OpPause
 )
 
 // parts is a set of the parts that an Ask or a Result can have on the wire.
@@ -95,9 +96,10 @@ var table = func() (t [lastOp + 1]properties) {
 	t[OpRelease] = properties{name: "release", ask: holdPart, ofHold: true, checks: true, passes: true, givesBack: true}
 	t[OpExtend] = properties{name: "renew", ask: holdPart, result: renewalPart | unitsPart, ofHold: true, checks: true, passes: true}
 	t[OpStrike] = properties{name: "strike", ask: banPart, result: receiptPart | grantedPart, checks: true, passes: true, once: true}
+	t[OpPause] = properties{name: "pause", result: receiptPart, checks: true, passes: true}
 	for op := range t {
 		p := &t[op]
-		if p.ask != 0 {
+		if p.ask|p.result != 0 {
 			p.askBytes, p.resultBytes = subjectBytes+p.ask.bytes(), outcomeBytes+p.result.bytes()
 		}
 	}

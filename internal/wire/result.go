@@ -16,8 +16,8 @@ import (
 //	renewal  number 8
 //	units    units 8
 //
-// allowed is 1 if the result is allowed, 2 if it is a firm denial, 3 if the key is banned, and 4 if a take
-// with AtMost was granted a part of its units. No unit remains then, and the part is in the place of
+// allowed is 1 if the result is allowed, 2 if it is a firm denial, 3 if the key is banned, 4 if a take
+// with AtMost was granted a part of its units, and 5 if the key is paused. No unit remains after 4, and the part is in the place of
 // Remaining. An allowed result has its Age in the place of RetryAfter, which is 0. The highest bit of source is
 // set if the member that granted the units had no authority.
 const (
@@ -41,7 +41,8 @@ type Result struct {
 	Source  Source
 	StoodIn bool // the answering member decided without authority
 	Firm    bool // the denial holds until its RetryAfter, unless a caller returns units
-	Banned  bool // the denial of a banned key, which is Firm and ends with a reset only
+	Banned  bool // the denial of a banned or paused key, which is Firm and ends with a reset only
+	Paused  bool // the key is paused; only with Banned
 	Lease   Lease
 	// ResetNumber is the number of the last reset of the count that the answering member knew of
 	// (Owner.ResetNumber), which is never 0. A member that knows of a later reset uses neither the
@@ -73,6 +74,8 @@ func (r *Result) Append(op Op, b []byte) []byte {
 		allowed, remaining = 4, r.Granted
 	case r.Allowed:
 		allowed = 1
+	case r.Paused:
+		allowed = 5
 	case r.Banned:
 		allowed = 3
 	case r.Firm:
@@ -149,7 +152,9 @@ func ParseResponse(b []byte, op Op, asks int) (Status, error) {
 func ParseResult(answer []byte, op Op, i int) (r Result) {
 	p := op.properties()
 	b := answer[ResponseHeaderBytes+i*p.resultBytes:]
-	r.Allowed, r.Firm, r.Banned = b[0] == 1 || b[0] == 4, b[0] == 2 || b[0] == 3, b[0] == 3
+	r.Allowed, r.Paused = b[0] == 1 || b[0] == 4, b[0] == 5
+	r.Banned = r.Paused || b[0] == 3
+	r.Firm = r.Banned || b[0] == 2
 	r.StoodIn = b[1]&sourceStoodInBit != 0
 	if r.Source = Source(b[1] &^ sourceStoodInBit); r.Source == 0 || r.Source >= Sources {
 		r.Source = Owner

@@ -104,7 +104,7 @@ func drawAsk(t *rapid.T, p parts, limit *bucket.Limit) Ask {
 	a := Ask{
 		ID:    bucket.ID{Hi: rapid.Uint64().Draw(t, "hi"), Lo: rapid.Uint64().Draw(t, "lo")},
 		Limit: limit, Partition: Policy(rapid.IntRange(0, int(FailClosed)).Draw(t, "partition")),
-		Shadow: rapid.Bool().Draw(t, "shadow"), BansKeys: rapid.Bool().Draw(t, "bans"), AtMost: rapid.Bool().Draw(t, "at most"), Units: rapid.Int64Range(0, 1<<62).Draw(t, "units"),
+		Shadow: rapid.Bool().Draw(t, "shadow"), BansKeys: rapid.Bool().Draw(t, "bans"), Pauses: rapid.Bool().Draw(t, "pauses"), AtMost: rapid.Bool().Draw(t, "at most"), Units: rapid.Int64Range(0, 1<<62).Draw(t, "units"),
 	}
 	a.Global = IsGlobal(a.ID)
 	age := func() time.Duration {
@@ -157,6 +157,7 @@ func drawResult(t *rapid.T, p parts) Result {
 	}
 	r.Firm = !r.Allowed && rapid.Bool().Draw(t, "firm")
 	r.Banned = r.Firm && rapid.Bool().Draw(t, "banned")
+	r.Paused = r.Banned && rapid.Bool().Draw(t, "paused")
 	if p&receiptPart != 0 {
 		r.Receipt, r.ResetNumber = bucket.Receipt(rapid.Int64().Draw(t, "receipt")), rapid.Uint64().Draw(t, "reset number")
 	}

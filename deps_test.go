@@ -22,7 +22,7 @@ import (
 // packages of lower floors only.
 var floors = [][]string{
 	{ // packages without a notion of limits
-		"cluster/detect", "internal/conns", "internal/httpread", "internal/loglimit",
+		"cluster/detect", "internal/adapt", "internal/conns", "internal/httpread", "internal/loglimit",
 		"internal/buildinfo", "internal/sealed", "internal/enum", "ring", "snapshot",
 	},
 	{"bucket", "cluster/gossip", "internal/strictyaml"},

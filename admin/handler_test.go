@@ -514,7 +514,7 @@ func TestRulesAnswerHasTextAndLastError(t *testing.T) {
 	require.NoError(t, err)
 	var now rulesAnswer
 	a.get("GET", "/v1/rules", "", 200, &now)
-	require.Equal(t, path, now.Path)
+	require.Equal(t, path, now.Source)
 	require.EqualValues(t, 3, now.Version)
 	require.Empty(t, now.LastError)
 	require.Equal(t, []string{"free", "premium"}, now.Tiers)

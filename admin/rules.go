@@ -11,7 +11,7 @@ import (
 
 // rulesAnswer is the response to GET /v1/rules.
 type rulesAnswer struct {
-	Path      string       `json:"path"`
+	Source    string       `json:"source"`
 	Version   uint64       `json:"version"`
 	Hash      string       `json:"hash"`
 	Serial    uint64       `json:"serial"`
@@ -90,7 +90,7 @@ type softAnswer struct {
 func (a *api) rules(r *request) (int, any, error) {
 	s, stats := r.rules, a.book.Stats()
 	answer := rulesAnswer{
-		Path: stats.Path, Version: s.Version(), Hash: stats.Hash, Serial: s.Serial(), LoadedAt: stats.LoadedAt.UTC().Truncate(time.Second),
+		Source: stats.Source, Version: s.Version(), Hash: stats.Hash, Serial: s.Serial(), LoadedAt: stats.LoadedAt.UTC().Truncate(time.Second),
 		Loads: stats.Loads, Refused: stats.Refused, Missing: stats.Missing, Enabled: s.Enabled(), Overrides: stats.Overrides, Switches: stats.Switches, Blocks: stats.Blocks,
 		Tiers: append([]string{}, s.Tiers()...), Times: append([]string{}, s.OpenTimeWindows()...), Rules: make([]ruleAnswer, len(s.Rules())),
 	}

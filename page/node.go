@@ -117,7 +117,7 @@ func (n *Node) rules(stats *weir.Stats) *Rules {
 	}
 	switch {
 	case b.Missing:
-		r.Error = "the file is not there"
+		r.Error = "the rules are not there"
 	case b.LastError != nil:
 		r.Error = b.LastError.Error()
 	}

@@ -3,11 +3,7 @@ package rules
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -15,7 +11,6 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/loglimit"
-	"github.com/weir-go/weir/internal/strictyaml"
 )
 
 // Book has the current rules. A Book is safe for concurrent use, until Close.
@@ -23,17 +18,19 @@ type Book struct {
 	node   *weir.Node
 	values values
 	log    *slog.Logger
-	path   string // empty for a Static Book
+	source Source // nil for a Static Book
+	cache  string // BookOptions.Cache
 	now    func() time.Time
 
 	// Only swap replaces the current Snapshot. The caller of swap holds mu, and each Snapshot has a
-	// higher serial than the previous Snapshot. Changes of the file and of the published values
+	// higher serial than the previous Snapshot. Changes of the text and of the published values
 	// both call swap: a Snapshot that is stored without mu could undo the other change.
 	current atomic.Pointer[Snapshot]
 
 	mu        sync.Mutex // protects changes of current, and the fields below
 	stats     BookStats
-	seen      string            // hash of the text that was last read; empty if the last read failed
+	seen      string            // hash of the text of the source that was last read; empty if the last read failed
+	accepted  string            // hash of the text of the source that was last put in force
 	revision  uint64            // revision of the published values
 	records   map[string]record // by the name of the published value
 	nextPast  time.Time         // time of the next end of a published value, or change of a time window; zero if there is none
@@ -42,7 +39,7 @@ type Book struct {
 
 	blocked [blockKinds]atomic.Uint64 // requests that Blocks refused
 
-	unread, unfit, unwatched loglimit.Line // limits of log lines about published values, and about the directory of the file
+	unread, unfit loglimit.Line // limits of log lines about published values
 
 	stop    context.CancelFunc
 	stopped sync.WaitGroup
@@ -58,13 +55,15 @@ type values interface {
 // BookOptions configure a Book. The zero BookOptions are valid.
 type BookOptions struct {
 	Logger *slog.Logger  // slog.Default if nil. The Logger never receives a key
-	Poll   time.Duration // interval at which the file is read even if no event reports a change; 5 s if zero
+	Poll   time.Duration // interval at which Open reads the file even if no event reports a change; 5 s if zero
+
+	// Cache is a file, of mode 0600, in which the Book keeps the last text of its source that was in force. If
+	// the first text of the source is invalid, or cannot be read within 5 s, the Book starts with the text of the
+	// cache. Each Book needs its own file. No cache if empty.
+	Cache string
 }
 
 const (
-	poll      = 5 * time.Second
-	quiet     = 50 * time.Millisecond  // time without an event before a changed file is read
-	patience  = time.Second            // maximum time for which events can delay the reading
 	pace      = 200 * time.Millisecond // minimum time between two reads of the published values by follow
 	clockLook = time.Second            // maximum wait for the next end or time window, because the clock may step
 )
@@ -81,28 +80,14 @@ const (
 // ConfigMap changes. A file that is written in place is read once it has not changed for 50 ms, at
 // most 1 s after the first change, or at the next poll if the system reports no changes.
 func Open(ctx context.Context, node *weir.Node, path string, o BookOptions) (*Book, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
 	if o.Poll < 0 {
 		return nil, fmt.Errorf("%w BookOptions.Poll: %v: use more than 0, or 0 for %v", weir.ErrInvalid, o.Poll, poll)
 	}
-	o.Poll = cmp.Or(o.Poll, poll)
-	b := newBook(node, node, o.Logger)
-	b.path, b.stats.Path = path, path
-	text, err := readFile(path)
-	if err != nil {
-		return nil, err
-	}
-	if err := b.load(text); err != nil {
-		return nil, err
-	}
-	b.start(func(ctx context.Context) { b.watch(ctx, o.Poll) })
-	return b, nil
+	return OpenSource(ctx, node, newFileSource(path, o.Poll, o.Logger), o)
 }
 
-// Static returns a Book of a Set that is not read from a file and does not change. Overrides
-// have their usual effect.
+// Static returns a Book of a Set that has no source. Only Replace changes its Set. Overrides have their
+// usual effect.
 func Static(node *weir.Node, set *Set) (*Book, error) {
 	b := newBook(node, node, nil)
 	if err := b.enforce(set); err != nil {
@@ -158,7 +143,17 @@ func (b *Book) follow(ctx context.Context) {
 // Current returns the current Snapshot.
 func (b *Book) Current() *Snapshot { return b.current.Load() }
 
-// Close stops watching the file and the published values. The last version stays current.
+// Replace puts a Set in force, as a new text of the source would, and until the source has one. The error
+// is that of a lower version, of a new algorithm at the same version, or of the node. The Set in force
+// then stays.
+func (b *Book) Replace(set *Set) error {
+	if set == nil {
+		return fmt.Errorf("%w Book.Replace: the Set is nil: use the Set that Parse returned", weir.ErrInvalid)
+	}
+	return b.enforce(set)
+}
+
+// Close stops watching the source and the published values. The last version stays current.
 func (b *Book) Close() error {
 	b.stop()
 	b.stopped.Wait()
@@ -167,14 +162,14 @@ func (b *Book) Close() error {
 
 // BookStats describes the state of a Book.
 type BookStats struct {
-	Path      string    // empty for a Static Book
+	Source    string    // name of the source, such as the path of the file; empty for a Static Book
 	Version   uint64    // version of the rules in force
 	Hash      string    // first 12 hexadecimal digits of the SHA-256 of the text in force
 	Serial    uint64    // serial of the current Snapshot
 	LoadedAt  time.Time // time at which the version in force was loaded
 	Loads     uint64    // number of texts that were loaded
-	Refused   uint64    // number of texts that were refused; files that could not be read are not counted
-	LastError error     // the reason why the present file is not in force; nil if it is
+	Refused   uint64    // number of texts that were refused; texts that could not be read are not counted
+	LastError error     // the reason why the present text of the source is not in force; nil if it is
 	Missing   bool      // the file does not exist; the last valid version is in force
 	Rules     int
 	Limits    int
@@ -208,111 +203,4 @@ func (b *Book) Stats() BookStats {
 		s.Warnings[rule] = n.Load()
 	}
 	return s
-}
-
-// reload reads the file, and loads it if it has changed.
-func (b *Book) reload() {
-	text, err := readFile(b.path)
-	if err != nil {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		if b.stats.LastError == nil || b.stats.LastError.Error() != err.Error() {
-			b.log.Error("the rules file was refused: the last good version stays in force", "path", b.path, "error", err, "hash", b.stats.Hash)
-		}
-		b.seen = ""
-		b.stats.LastError, b.stats.Missing = err, errors.Is(err, fs.ErrNotExist)
-		return
-	}
-	b.load(text)
-}
-
-// load puts a text in force, or returns the reason why it cannot. For the text that was loaded or
-// refused last, load does nothing and returns nil. For the text in force, load only deletes the
-// error of the last load.
-func (b *Book) load(text []byte) error {
-	hash := hashOf(text)
-	b.mu.Lock()
-	seen, inForce := b.seen, b.stats.Hash
-	b.mu.Unlock()
-	switch {
-	case hash == seen:
-		return nil
-	case hash == inForce:
-		b.noteText(hash, nil)
-		return nil
-	}
-	set, err := Parse(b.path, text)
-	if err == nil {
-		err = b.enforce(set)
-	}
-	b.noteText(hash, err)
-	return err
-}
-
-// noteText records the hash of a text, and the error of loading it.
-func (b *Book) noteText(hash string, err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.seen, b.stats.Missing, b.stats.LastError = hash, false, err
-	if err != nil && b.current.Load() != nil {
-		b.stats.Refused++
-		b.log.Error("the rules file was refused: the last good version stays in force", "path", b.path, "error", err, "hash", b.stats.Hash)
-	}
-}
-
-// enforce puts a Set in force.
-func (b *Book) enforce(set *Set) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	old := b.current.Load()
-	if old != nil {
-		if err := set.follows(old.Set); err != nil {
-			return err
-		}
-	}
-	s, err := newSnapshot(b.node, set)
-	if err != nil {
-		return err
-	}
-	s.now, s.blocked = b.now, &b.blocked
-	before := new(Snapshot)
-	if old != nil {
-		before = old
-	}
-	s.serial, s.switches = before.serial, before.switches
-	s.denials, s.warnings = set.newTierDenials(before.denials), set.newWarnings(before.warnings)
-	b.swap(*s, b.now())
-	b.stats.Hash, b.stats.LoadedAt = hashOf(set.text), b.now()
-	b.stats.Loads++
-	if b.path != "" {
-		b.log.Info("rules are in force", "path", b.path, "version", set.version, "hash", b.stats.Hash, "rules", len(set.rules), "limits", len(set.limits))
-	}
-	return nil
-}
-
-// follows returns an error if s must not replace old. Counts continue under the new rules, and a
-// count in use is judged by the numbers of the highest version that was used for it. So a lower
-// version would apply only to keys whose counts are not in use. A limit with a new algorithm needs
-// a higher version, because counts in use would keep the old algorithm.
-func (s *Set) follows(old *Set) error {
-	if s.version < old.version {
-		return strictyaml.NewError(s.name, s.versionAt.line, s.versionAt.column, fmt.Sprintf(
-			"version is %d, below %d, which is in force: counts in use would keep the numbers of version %d; to go back to an older text, give it a version above %d",
-			s.version, old.version, old.version, old.version))
-	}
-	var errs []error
-	for _, l := range s.limits {
-		was := old.names[l.Name]
-		if was != nil && was.base.Algorithm != l.base.Algorithm && s.version == old.version {
-			errs = append(errs, strictyaml.NewError(s.name, l.line, l.column, fmt.Sprintf(
-				"limit %q was a %s and is a %s, at version %d: a new algorithm needs a version above %d",
-				l.Name, was.base.Algorithm, l.base.Algorithm, s.version, old.version)))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-func hashOf(text []byte) string {
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:6])
 }

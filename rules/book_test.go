@@ -106,7 +106,7 @@ func TestChangedFileTakesEffect(t *testing.T) {
 	require.Greater(t, s.Serial, old.Serial())
 	require.Equal(t, hashOf([]byte(ratedFile(3, 30))), s.Hash)
 	require.NoError(t, s.LastError)
-	require.Equal(t, []any{path, 1, 1, 0, false}, []any{s.Path, s.Rules, s.Limits, s.Overrides, s.Missing})
+	require.Equal(t, []any{path, 1, 1, 0, false}, []any{s.Source, s.Rules, s.Limits, s.Overrides, s.Missing})
 	require.True(t, log.contains("hash="+s.Hash))
 }
 
@@ -162,7 +162,7 @@ func TestRemovedFileLeavesLastVersionInForce(t *testing.T) {
 	require.NoError(t, os.Remove(path))
 	eventually(t, "missed", func() bool { return b.Stats().Missing })
 	require.ErrorIs(t, b.Stats().LastError, os.ErrNotExist)
-	require.True(t, log.contains("was refused: the last good version stays in force"))
+	require.True(t, log.contains("were refused: the last good version stays in force"))
 	require.EqualValues(t, 10, rateOf(b))
 
 	write(t, path, ratedFile(1, 10))
@@ -193,13 +193,22 @@ func TestChangesWithoutEventsArePolled(t *testing.T) {
 	eventually(t, "its directory is back", func() bool { return rateOf(b) == 30 })
 }
 
+// reload reads a file once, as a Book of the file does.
+func reload(t *testing.T, b *Book, path string) {
+	text, err := newFileSource(path, never, nil).Next(t.Context(), "")
+	if err != nil {
+		b.noteUnread(err)
+		return
+	}
+	_ = b.load(text)
+}
+
 // newUnwatchedBook returns a Book of a file that is read only when the test calls reload.
 func newUnwatchedBook(t *testing.T, text string) (b *Book, path string, log *journal) {
 	path, log = filepath.Join(t.TempDir(), "rules.yaml"), new(journal)
 	write(t, path, text)
 	b = newBook(startNode(t), new(sharedValues), slog.New(slog.NewTextHandler(log, nil)))
-	b.path = path
-	b.reload()
+	reload(t, b, path)
 	require.NotNil(t, b.Current())
 	return b, path, log
 }
@@ -213,12 +222,12 @@ func TestFaultOfFileIsLoggedOnce(t *testing.T) {
 	} {
 		fault()
 		for range 5 {
-			b.reload()
+			reload(t, b, path)
 		}
-		require.Equal(t, i+1, log.count("was refused"))
+		require.Equal(t, i+1, log.count("were refused"))
 		require.EqualValues(t, 1, b.Stats().Refused, "a missing file is not a refused one")
 		write(t, path, ratedFile(1, 10))
-		b.reload()
+		reload(t, b, path)
 	}
 }
 

@@ -11,7 +11,8 @@
 //
 // Package httplimit makes these calls for net/http. Programs of other kinds need five calls:
 //
-//   - [Open] returns a [Book] of a file, and reads the file again when it changes.
+//   - [Open] returns a [Book] of a file, and reads the file again when it changes. [OpenSource] reads
+//     rules from a directory, a URL or another [Source].
 //   - [Book.Current] returns the current [Snapshot]: a version of the file, with the Limiters
 //     of a node, the current overrides and the modes of the rules.
 //   - [Set.Match], which a Snapshot has too, returns the rules for a [Request].

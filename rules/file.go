@@ -9,12 +9,12 @@ import (
 	"github.com/weir-go/weir/internal/strictyaml"
 )
 
-// readFile reads a regular file. It returns at most one byte more than Parse accepts, so that
+// readFile reads a regular file. Without more, it returns at most one byte more than Parse accepts, so that
 // Parse can refuse a longer file. Opening a FIFO waits for a writer, so that Close would wait
 // too, and opening a device may have any effect. So both are refused by their mode before they
 // are opened. Because a different file may be in that place by then, the file is opened without
 // waiting, and its mode is checked again.
-func readFile(path string) ([]byte, error) {
+func readFile(path string, more int64) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err == nil {
 		err = regular(path, info)
@@ -33,7 +33,7 @@ func readFile(path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return io.ReadAll(io.LimitReader(f, strictyaml.MaxBytes+1))
+	return io.ReadAll(io.LimitReader(f, strictyaml.MaxBytes+1+more))
 }
 
 // regular returns an error with the kind of the file if it is not a regular file.

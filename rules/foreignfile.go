@@ -16,8 +16,8 @@ import (
 
 // isForeign reports whether a file lacks the field rules, and adds an error for such a file,
 // without its content. An unknown field whose name is close to a field of rules files is
-// reported by name.
-func isForeign(root strictyaml.Value) bool {
+// reported by name. If needsRules is false, a file of known fields may lack rules.
+func isForeign(root strictyaml.Value, needsRules bool) bool {
 	fields := root.Fields()
 	if !root.IsMap() || slices.ContainsFunc(fields, func(e strictyaml.Entry) bool { return e.Field == "rules" }) {
 		return false // the error of a file that is not a map has only its kind
@@ -33,9 +33,10 @@ func isForeign(root strictyaml.Value) bool {
 			unknown++
 		}
 	}
-	if unknown > 0 {
+	switch {
+	case unknown > 0:
 		root.Errorf("rules is missing, and %d of the fields are unknown: is it a rules file? Its content is not shown", unknown)
-	} else {
+	case needsRules:
 		root.Errorf("rules is missing")
 	}
 	return true

@@ -85,7 +85,7 @@ func TestLinkToOtherFileRevealsNoContent(t *testing.T) {
 		write(t, other, text)
 		require.NoError(t, os.Remove(path))
 		require.NoError(t, os.Symlink(other, path))
-		b.reload()
+		reload(t, b, path)
 		require.Error(t, b.Stats().LastError, about)
 		require.NotContains(t, b.Stats().LastError.Error(), secret, about)
 		require.NotContains(t, log.String(), secret, about)

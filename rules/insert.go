@@ -69,6 +69,6 @@ func (p *parser) conflict(one, other insertion) {
 		one, other = other, one
 	}
 	line, _ = other.at.Position()
-	one.at.Errorf("path %q conflicts with %q of rule %q on line %d: some paths match both, and neither is more specific; replace one of them with several patterns that do not conflict",
-		one.pattern.text, other.pattern.text, other.rule.Name, line)
+	one.at.Errorf("path %q conflicts with %q of rule %q on %s: some paths match both, and neither is more specific; replace one of them with several patterns that do not conflict",
+		one.pattern.text, other.pattern.text, other.rule.Name, other.at.Line(line))
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // Parse reads a file, YAML or JSON, of at most 1 MiB (which is the maximum of a Kubernetes
-// ConfigMap). The name is used only in errors. The error joins the errors of the file, each with
+// ConfigMap), or a text of fragments that a Source of a directory returned. The name is used only in errors. The error joins the errors of the file, each with
 // file, line and column. There are at most 20, and one that states how many more were found. A
 // text that is not valid YAML has a single error. MaxMet is checked only if there is no other
 // error.
@@ -33,17 +33,17 @@ func Parse(name string, text []byte) (*Set, error) {
 
 // read makes the Set. The errors of the file are in File.Err.
 func read(name string, text []byte) (*parser, *strictyaml.File, error) {
-	file, err := strictyaml.Parse(name, text)
+	file, err := readFields(name, text)
 	if err != nil {
-		return nil, nil, withoutContent(err, text)
+		return nil, nil, err
 	}
 	p := parser{
-		set:   &Set{name: name, text: slices.Clone(text), defaultTier: -1, names: make(map[string]*Limit)},
+		set:   &Set{text: slices.Clone(text), defaultTier: -1, names: make(map[string]*Limit)},
 		lines: make(map[string]int),
 		zones: make(map[string]bool),
 		paths: make(map[*tree][]string),
 	}
-	if isForeign(file.Root()) {
+	if isForeign(file.Root(), true) {
 		return &p, file, nil // isForeign has added an error
 	}
 	p.file(file.Root())
@@ -71,10 +71,7 @@ func (p *parser) file(v strictyaml.Value) {
 	m := v.Map(fileFields...)
 	s := p.set
 	m.Get("$schema").Text()
-	s.version, s.versionAt = m.Get("version").Uint(), position{1, 1}
-	if v := m.Get("version"); v.Present() {
-		s.versionAt.line, s.versionAt.column = v.Position()
-	}
+	s.version, s.versionAt = m.Get("version").Uint(), positionOf(m.Get("version"))
 	s.enabled = !m.Get("enabled").Present() || m.Get("enabled").Bool()
 	s.ignoreCase = m.Get("ignore_case").Bool()
 	p.ipv6 = defaultIPv6
@@ -326,11 +323,11 @@ func (p *parser) multiplied(r *Rule, v strictyaml.Value) {
 		return
 	}
 	r.multiplied = v.Bool()
-	switch line, column := v.Position(); {
+	switch {
 	case r.multiplied && r.key.isGlobal():
 		v.Errorf("multiply in a rule with key global: one count of all requests has no tier; give the limit its own numbers for tiers")
 	case r.multiplied && byAddress && len(p.multiply) > 0 && slices.Max(p.multiply) > 1:
-		p.set.warnings = append(p.set.warnings, strictyaml.NewError(p.set.name, line, column, fmt.Sprintf(
+		p.set.warnings = append(p.set.warnings, v.ErrorAt(fmt.Sprintf(
 			"tiers multiply the limits of rule %q, whose key is %s: a client of a tier has up to %v times the attempts of its address", r.Name, &r.key, slices.Max(p.multiply))))
 	}
 }
@@ -350,7 +347,7 @@ func durability(v strictyaml.Value) weir.Durability {
 func (p *parser) checkUnique(v strictyaml.Value, what, name string) {
 	line, _ := v.Position()
 	if first, twice := p.lines[what+" "+name]; twice {
-		v.Errorf("%s %q is used twice: give each %s its own name (the first is on line %d)", what, name, what, first)
+		v.Errorf("%s %q is used twice: give each %s its own name (the first is on %s)", what, name, what, v.Line(first))
 		return
 	}
 	p.lines[what+" "+name] = line

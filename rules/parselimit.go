@@ -75,7 +75,7 @@ func (p *parser) limit(r *Rule, l *Limit, v strictyaml.Value, m strictyaml.Map) 
 	if l.base.Algorithm == weir.InFlight {
 		l.base.Ban = weir.Ban{}
 	}
-	l.line, l.column = at.Position()
+	l.place = positionOf(at)
 	if zone := m.Get("zone"); zone.Present() {
 		l.base.Zone = p.zone(zone, calendar.Present())
 	}

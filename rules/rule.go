@@ -171,8 +171,7 @@ type Limit struct {
 	values *keyValues   // nil if the limit has none
 	keep   keep
 	soft   Soft
-	line   int // position of its algorithm, or of the limit
-	column int
+	place  position // of its algorithm, or of the limit
 }
 
 // ForTier returns the limit for a tier, outside of time windows unless l is of At or Snapshot.InForce. The name is the same for all tiers, so that a key keeps its

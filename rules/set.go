@@ -1,18 +1,33 @@
 package rules
 
 import (
+	"fmt"
 	"iter"
 	"slices"
 	"strings"
+
+	"github.com/weir-go/weir/internal/strictyaml"
 )
 
 // position is a line and a column in a file, both from 1.
-type position struct{ line, column int }
+type position struct {
+	file         string
+	line, column int
+}
+
+func positionOf(v strictyaml.Value) position {
+	at := v.ErrorAt("")
+	return position{at.File, at.Line, at.Column}
+}
+
+// errorf returns an error at the position.
+func (p position) errorf(format string, args ...any) error {
+	return strictyaml.NewError(p.file, p.line, p.column, fmt.Sprintf(format, args...))
+}
 
 // Set is the compiled rules of a file. A Set is safe for concurrent use because it never changes
 // after Parse has returned it: Snapshots share it, and requests read it without a lock.
 type Set struct {
-	name        string // name of the file, for errors
 	text        []byte
 	version     uint64
 	versionAt   position

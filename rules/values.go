@@ -144,7 +144,7 @@ func (p *parser) addValue(r *Rule, to *keyValues, e strictyaml.Entry, at int32, 
 	case n > 1:
 		to.keys[e.Field] = at
 	case lines[prefix] != 0:
-		e.Key.Errorf("%s is named twice: remove one (the first is on line %d)", named, lines[prefix])
+		e.Key.Errorf("%s is named twice: remove one (the first is on %s)", named, e.Key.Line(lines[prefix]))
 	default:
 		lines[prefix], _ = e.Key.Position()
 		to.networks = append(to.networks, network[int32]{prefix: prefix, value: at})

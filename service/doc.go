@@ -7,7 +7,7 @@
 //	err = s.Serve(ctx, service.HTTP(&http.Server{Addr: ":8080", Handler: limit.Handler(mux)}))
 //
 // The package has five calls. [FromEnv] reads [Options] from the environment, [Start] starts a
-// node and opens a file of rules, and [HTTP] adapts a server of net/http. [Service.Serve] runs
+// node and opens its rules, and [HTTP] adapts a server of net/http. [Service.Serve] runs
 // the servers until its context is done, and then stops all parts in order. [Service.Close]
 // stops the node at once.
 //

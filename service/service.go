@@ -24,17 +24,19 @@ import (
 type Options struct {
 	Node        weir.Config
 	Shared      string        // file with the secrets and the seed of all nodes, in the format of weir secret; those of Node are used if empty
-	Rules       string        // file of rules, which is watched for changes; there is no Book if empty
+	Rules       string        // file, directory or URL of rules, as for rules.NewSource; there is no Book if Rules is empty and Source is nil
+	Source      rules.Source  // source of the rules, in place of Rules
+	RulesCache  string        // file of this process for the last good rules, as rules.BookOptions.Cache; none if empty
 	LeaveWithin time.Duration // maximum time to stop; 15 s if zero
 }
 
 // FromEnv returns the Options in the environment, with the names of weir serve: WEIR_BIND,
-// WEIR_ADVERTISE, WEIR_JOIN with commas, WEIR_EXPECT, WEIR_SHARED and WEIR_RULES. It returns an error
-// if WEIR_EXPECT is not a number.
+// WEIR_ADVERTISE, WEIR_JOIN with commas, WEIR_EXPECT, WEIR_SHARED, WEIR_RULES and WEIR_RULES_CACHE. It
+// returns an error if WEIR_EXPECT is not a number.
 func FromEnv() (Options, error) {
 	o := Options{
 		Node:   weir.Config{Bind: os.Getenv("WEIR_BIND"), Advertise: os.Getenv("WEIR_ADVERTISE")},
-		Shared: os.Getenv("WEIR_SHARED"), Rules: os.Getenv("WEIR_RULES"),
+		Shared: os.Getenv("WEIR_SHARED"), Rules: os.Getenv("WEIR_RULES"), RulesCache: os.Getenv("WEIR_RULES_CACHE"),
 	}
 	for address := range strings.SplitSeq(os.Getenv("WEIR_JOIN"), ",") {
 		if address = strings.TrimSpace(address); address != "" {
@@ -54,13 +56,17 @@ func FromEnv() (Options, error) {
 // Service is a node with its rules.
 type Service struct {
 	Node *weir.Node
-	Book *rules.Book // nil without Options.Rules
+	Book *rules.Book // nil without Options.Rules and Options.Source
 
 	leaveWithin time.Duration
 }
 
 // Start starts the node and opens the rules. Serve and Close stop both.
 func Start(ctx context.Context, o Options) (*Service, error) {
+	source, err := o.source()
+	if err != nil {
+		return nil, err
+	}
 	if o.Shared != "" {
 		secrets, seed, err := weir.ReadSecrets(o.Shared)
 		if err != nil {
@@ -80,13 +86,26 @@ func Start(ctx context.Context, o Options) (*Service, error) {
 		return nil, err
 	}
 	s := &Service{Node: node, leaveWithin: cmp.Or(o.LeaveWithin, 15*time.Second)}
-	if o.Rules == "" {
+	if source == nil {
 		return s, nil
 	}
-	if s.Book, err = rules.Open(ctx, node, o.Rules, rules.BookOptions{}); err != nil {
+	if s.Book, err = rules.OpenSource(ctx, node, source, rules.BookOptions{Cache: o.RulesCache}); err != nil {
 		return nil, errors.Join(err, node.Close())
 	}
 	return s, nil
+}
+
+// source returns the source of the rules, or nil if there are no rules.
+func (o *Options) source() (rules.Source, error) {
+	switch {
+	case o.Rules != "" && o.Source != nil:
+		return nil, errors.New("service: Rules and Source are set: remove one of them")
+	case o.Rules != "":
+		return rules.NewSource(o.Rules, rules.SourceOptions{})
+	case o.Source == nil && o.RulesCache != "":
+		return nil, errors.New("service: RulesCache without Rules and Source: remove it, or set one of them")
+	}
+	return o.Source, nil
 }
 
 // Server is a server of any kind. Serve returns after Shutdown was called, or with the error of

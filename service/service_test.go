@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,12 +18,13 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/lab"
+	"github.com/weir-go/weir/rules"
 )
 
 func TestFromEnvReadsVariablesOfServeCommand(t *testing.T) {
 	for name, value := range map[string]string{
 		"WEIR_BIND": "127.0.0.1:7946", "WEIR_ADVERTISE": "127.0.0.1", "WEIR_JOIN": "a:1, b:2,", "WEIR_EXPECT": "3",
-		"WEIR_SHARED": "shared", "WEIR_RULES": "rules.yaml",
+		"WEIR_SHARED": "shared", "WEIR_RULES": "rules.yaml", "WEIR_RULES_CACHE": "cache",
 	} {
 		t.Setenv(name, value)
 	}
@@ -29,7 +32,7 @@ func TestFromEnvReadsVariablesOfServeCommand(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, Options{
 		Node:   weir.Config{Bind: "127.0.0.1:7946", Advertise: "127.0.0.1", Join: []string{"a:1", "b:2"}, Expect: 3},
-		Shared: "shared", Rules: "rules.yaml",
+		Shared: "shared", Rules: "rules.yaml", RulesCache: "cache",
 	}, o)
 	t.Setenv("WEIR_EXPECT", "some")
 	_, err = FromEnv()
@@ -79,8 +82,30 @@ func TestStartReturnsErrors(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 	_, err = Start(t.Context(), Options{Rules: write(t, "rules: [{name: r}]\n")})
 	require.ErrorContains(t, err, "limit")
+	_, err = Start(t.Context(), Options{Rules: "ftp://example.com/rules.yaml"})
+	require.ErrorIs(t, err, weir.ErrInvalid)
+	_, err = Start(t.Context(), Options{RulesCache: "cache"})
+	require.ErrorContains(t, err, "RulesCache without Rules and Source")
+	source, err := rules.NewSource("rules.yaml", rules.SourceOptions{})
+	require.NoError(t, err)
+	_, err = Start(t.Context(), Options{Rules: "rules.yaml", Source: source})
+	require.ErrorContains(t, err, "Rules and Source are set")
 	_, err = Start(t.Context(), Options{Node: weir.Config{Bind: "x"}})
 	require.ErrorIs(t, err, weir.ErrInvalid)
+}
+
+func TestServiceStartsFromRulesCache(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, "version: 3\nrules: [{name: r, key: ip, limit: {rate: 1, per: 1m}}]\n")
+	}))
+	o := Options{Rules: server.URL, RulesCache: filepath.Join(t.TempDir(), "cache")}
+	for range 2 { // before and after the end of the server
+		s, err := Start(t.Context(), o)
+		require.NoError(t, err)
+		require.EqualValues(t, 3, s.Book.Current().Version())
+		require.NoError(t, s.Close())
+		server.Close()
+	}
 }
 
 // A service whose context is done transfers its counts while it still answers, and then stops

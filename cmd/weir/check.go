@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -17,9 +16,9 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// rulesCommand checks a rules file, or shows the rules that a request matches.
+// rulesCommand checks rules, or shows the rules that a request matches.
 type rulesCommand struct {
-	File    string     `arg:"" help:"a rules file"`
+	File    string     `arg:"" help:"a rules file, a directory of files *.yaml, or a URL"`
 	At      time.Time  `placeholder:"TIME" help:"the time for the times of the file, such as 2026-12-31T09:00:00Z; now by default"`
 	Request string     `group:"request" placeholder:"'METHOD URL'" help:"the method and URL of the request, such as 'GET https://api.example.com/v1/items'"`
 	Header  []string   `group:"request" sep:"none" placeholder:"'NAME: VALUE'" help:"a header field of the request; may be repeated"`
@@ -52,11 +51,11 @@ func (c *rulesCommand) Validate() error {
 }
 
 func (c *rulesCommand) run(stdout, _ io.Writer) (int, error) {
-	text, err := read(c.File)
+	text, err := readRules(c.File)
 	if err != nil {
 		return bad, err
 	}
-	set, err := rules.Parse(c.File, text)
+	set, err := rules.Parse(text.Name, text.Bytes)
 	if err != nil {
 		return bad, err
 	}
@@ -81,20 +80,6 @@ func (c *rulesCommand) run(stdout, _ io.Writer) (int, error) {
 		explain(stdout, set, &c.request, c.At)
 	}
 	return ok, nil
-}
-
-// maxFile is larger than the maximum of rules.Parse. This bounds the read of an endless
-// file, such as a device. Pipes are allowed, because a caller that waits for a pipe can
-// interrupt the command.
-const maxFile = 8 << 20
-
-func read(name string) ([]byte, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, maxFile))
 }
 
 // request parses "METHOD URL"; a missing method is GET.

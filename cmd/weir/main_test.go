@@ -2,6 +2,8 @@ package main
 
 import (
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -62,6 +64,25 @@ func TestCheckWarnsOfMultipliedAddress(t *testing.T) {
 	code, out, _ := runWeir(t, "tiers: {paid: {multiply: 10}}\nrules: [{name: login, key: ip, multiply: true, limit: {rate: 5, per: 1m}}]", "rules", "check", "FILE")
 	require.Equal(t, 0, code)
 	require.Contains(t, out, `warning: FILE:2:42: tiers multiply the limits of rule "login", whose key is ip`)
+}
+
+func TestCheckReadsDirectoriesAndURLs(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, text := range map[string]string{"a.yaml": "version: 2", "b.yaml": "rules: [{name: login, key: ip, limit: {rate: 5, per: 1m}}]"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+	var out, errs strings.Builder
+	require.Zero(t, run([]string{"rules", "check", dir}, &out, &errs), &errs)
+	require.Equal(t, dir+" is good: 1 rule, 1 limit, version 2\n", out.String())
+
+	server := httptest.NewServer(http.FileServer(http.Dir(dir)))
+	defer server.Close()
+	out.Reset()
+	require.Zero(t, run([]string{"rules", "check", server.URL + "/b.yaml"}, &out, &errs), &errs)
+	require.Equal(t, server.URL+"/b.yaml is good: 1 rule, 1 limit, version 0\n", out.String())
+	require.Equal(t, bad, run([]string{"rules", "check", server.URL + "/none"}, &out, &errs))
+	require.Contains(t, errs.String(), "status 404: there are no rules")
 }
 
 func TestCheckExplainsWhatARuleLeavesOut(t *testing.T) {

@@ -32,7 +32,7 @@ type serveOptions struct {
 }
 
 type servingFlags struct {
-	Rules        string     `placeholder:"FILE" help:"rules file, which is reloaded when it changes (docs/rules.md); none if empty"`
+	rulesFlags
 	Checks       string     `default:"127.0.0.1:8080" help:"address of the check API for services; off if empty"`
 	ChecksTokens string     `placeholder:"FILE" help:"file with the tokens of services, one per line; optional with -checks on loopback or unix:/path, or with a CA in -http_tls"`
 	Admin        string     `default:"127.0.0.1:8081" help:"address of the admin API and the page; off unless -admin_tokens or a CA in -http_tls is set"`
@@ -233,6 +233,7 @@ func (o *serveOptions) Validate() error {
 	guarded := o.ChecksTokens != "" || o.HTTPTLS.CA != "" || private(o.Checks)
 	refuse(o.Checks != "" && !guarded, "-checks is %s, which other machines reach: give -checks_tokens a file with tokens, or -http_tls the certificates that sign those of clients", o.Checks)
 	refuse(o.Usage != nil && (o.Checks == "" || o.Rules == ""), "-usage without -checks and -rules: they have the address and the limits")
+	refuse(o.Rules == "" && (o.RulesCache != "" || o.RulesPoll != 0 || o.RulesToken != ""), "-rules is missing: name the file, the directory or the URL that has the rules")
 	refuse(o.LogFormat != "text" && o.LogFormat != "json", "-log_format is %q: use text or json", o.LogFormat)
 	refuse(o.Audit == "" && (o.AuditSample != 0 || o.AuditKeys), "-audit is missing: name the file that records are appended to")
 	refuse(o.Snapshots == "" && o.SnapshotEvery != 0, "-snapshots is missing: name the directory or the bucket that counts are kept in")
@@ -279,7 +280,7 @@ func (o *serveOptions) config() (cfg weir.Config, err error) {
 // secretFiles returns the files of secrets, tokens and private keys that the flags name. Names
 // may be empty.
 func (o *serveOptions) secretFiles() []string {
-	files := []string{o.Shared, o.ChecksTokens, o.AdminTokens, o.PeerTLS.Key, o.HTTPTLS.Key, o.EnvoyTLS.Key}
+	files := []string{o.Shared, o.ChecksTokens, o.AdminTokens, o.RulesToken, o.PeerTLS.Key, o.HTTPTLS.Key, o.EnvoyTLS.Key}
 	return append(files, slices.Sorted(maps.Values(o.RegionSecrets))...)
 }
 

@@ -145,8 +145,8 @@ func runServe(ctx, atOnce context.Context, o *serveOptions, log *slog.Logger) (e
 	defer func() { err = errors.Join(err, node.Close()) }()
 	var book *rules.Book
 	if o.Rules != "" {
-		if book, err = rules.Open(ctx, node, o.Rules, rules.BookOptions{Logger: log}); err != nil {
-			return inFlag("rules", err)
+		if book, err = o.openBook(ctx, node, log); err != nil {
+			return err
 		}
 		defer book.Close()
 	}

@@ -41,6 +41,8 @@ const (
 type File struct {
 	name   string
 	root   *yaml.Node
+	lines  int    // number of lines
+	parts  []part // the files of a merged File, in their order; nil for the File of a text
 	errs   []*Error
 	untold int
 }
@@ -51,6 +53,8 @@ type Error struct {
 	Line    int // from 1; 0 for an error about the whole file
 	Column  int // from 1, in characters; 0 if only the line is known
 	Message string
+
+	line int // as Position returns it
 }
 
 func (e *Error) Error() string {
@@ -83,7 +87,7 @@ func Parse(name string, text []byte) (*File, error) {
 	case err != nil:
 		return nil, syntax(name, err)
 	}
-	f := &File{name: name, root: document.Content[0]}
+	f := &File{name: name, root: document.Content[0], lines: bytes.Count(text, []byte("\n")) + 1}
 	if err := f.refuse(f.root, 1); err != nil {
 		return nil, err
 	}
@@ -147,7 +151,7 @@ func (f *File) Root() Value { return Value{file: f, at: f.root, node: f.root} }
 // each, joined, or nil if there is no error. A further *Error has the number of the other errors.
 func (f *File) Err() error {
 	slices.SortStableFunc(f.errs, func(a, b *Error) int {
-		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+		return cmp.Or(cmp.Compare(a.line, b.line), cmp.Compare(a.Column, b.Column))
 	})
 	var errs []error
 	for _, e := range f.errs {
@@ -168,5 +172,6 @@ func (f *File) report(e *Error) {
 }
 
 func (f *File) error(n *yaml.Node, format string, args ...any) *Error {
-	return &Error{File: f.name, Line: n.Line, Column: n.Column, Message: fmt.Sprintf(format, args...)}
+	name, line := f.place(n.Line)
+	return &Error{File: name, Line: line, Column: n.Column, Message: fmt.Sprintf(format, args...), line: n.Line}
 }

@@ -20,7 +20,7 @@ func (v Value) IsText() bool {
 }
 
 // Position returns the position of the value, from 1. The position of an absent value is
-// that of the map in which it is missing.
+// that of the map in which it is missing. In a merged File, lines are counted over all files.
 func (v Value) Position() (line, column int) { return v.at.Line, v.at.Column }
 
 // NewError returns an error at a position of a file, for errors that are found after the file

@@ -118,7 +118,7 @@ func (v Value) Entries() (entries []Entry) {
 		case k.Kind != yaml.ScalarNode || k.ShortTag() == "!!null":
 			key.Errorf("a field is %s: use text", kind(k))
 		case twice:
-			key.Errorf("field %sis set twice: remove one (the first is on line %d)", quoted, line)
+			key.Errorf("field %sis set twice: remove one (the first is on %s)", quoted, v.Line(line))
 		default:
 			first[k.Value] = k.Line
 			entries = append(entries, Entry{k.Value, key, Value{file: v.file, at: node, node: node, name: name, secretFields: v.secretFields}})

@@ -1,0 +1,124 @@
+package rules
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/weir-go/weir"
+)
+
+// Source delivers the text of rules to a Book. A Source is for a single Book, which calls Next from one
+// goroutine at a time.
+type Source interface {
+	// Name returns a name for logs and Stats, such as a path or a URL. It must not contain credentials.
+	Name() string
+
+	// Next returns the present text if its version is not known, and otherwise waits for a text with a
+	// different version, until ctx is done. The Book passes "" in the first call and after an error.
+	//
+	// With an error, the text cannot be read now. The Book keeps its rules, logs the error unless it has the
+	// text of the last error, and calls Next again after a pause, which doubles from 100 ms to 5 s. Each
+	// attempt to read must have a timeout. An error that wraps fs.ErrNotExist states that there is no text.
+	Next(ctx context.Context, known string) (Text, error)
+}
+
+// Text is a version of the text of rules.
+type Text struct {
+	Name    string // name of the text in errors, like that of a file
+	Bytes   []byte // as Parse reads them: YAML or JSON of at most 1 MiB. The Book does not change them
+	Version string // version of the text in its source, such as a revision or a hash; not empty. It is not the field version of the text
+}
+
+const (
+	firstWait    = 30 * time.Second       // maximum time of the first reading
+	cacheWait    = 5 * time.Second        // maximum time of the first reading if there is a cache
+	leastPause   = 100 * time.Millisecond // pause after an error; it doubles with each further error
+	longestPause = 5 * time.Second        // maximum pause after an error
+)
+
+// OpenSource reads the text of a source, and then each further text, until Close. It returns the error of
+// the first reading, which ends after 30 s, unless the Cache has a text. If the source later fails, or has
+// an invalid text, the last valid version stays in force, and the error is logged and reported in Stats.
+// Poll of the options has no effect.
+func OpenSource(ctx context.Context, node *weir.Node, source Source, o BookOptions) (*Book, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if source == nil {
+		return nil, fmt.Errorf("%w OpenSource: the Source is nil: use NewSource, or Static for a Set", weir.ErrInvalid)
+	}
+	b := newBook(node, node, o.Logger)
+	b.source, b.stats.Source, b.cache = source, source.Name(), o.Cache
+	known, err := b.readFirst(ctx)
+	if err != nil {
+		return nil, err
+	}
+	b.start(func(ctx context.Context) { b.followSource(ctx, known) })
+	return b, nil
+}
+
+// readFirst puts the present text of the source in force, or else that of the cache. It returns the version of
+// the text that the source had.
+func (b *Book) readFirst(ctx context.Context) (known string, err error) {
+	wait := firstWait
+	if b.cache != "" {
+		wait = cacheWait
+	}
+	limited, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	text, unread := b.readNext(limited, "")
+	if err = unread; err == nil {
+		err = b.load(text)
+	}
+	if err == nil || b.cache == "" || ctx.Err() != nil {
+		return text.Version, err
+	}
+	if failed := b.startFromCache(b.cache); failed != nil {
+		return "", errors.Join(err, failed)
+	}
+	if unread != nil {
+		b.noteUnread(unread)
+		return "", nil
+	}
+	b.noteText(hashOf(text.Bytes), err)
+	return text.Version, nil
+}
+
+// readNext returns the next text of the source.
+func (b *Book) readNext(ctx context.Context, known string) (Text, error) {
+	text, err := b.source.Next(ctx, known)
+	if err == nil && text.Version == "" {
+		return text, errUnversioned
+	}
+	return text, err
+}
+
+var errUnversioned = errors.New("rules: the source returned a text without a version: return a revision or a hash with each text")
+
+// followSource loads each text of the source, until ctx is done.
+func (b *Book) followSource(ctx context.Context, known string) {
+	pause := leastPause
+	for {
+		wait := quiet // bounds the work for a source that does not wait
+		text, err := b.readNext(ctx, known)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			b.noteUnread(err)
+			known, wait = "", pause/2+rand.N(pause/2) // so that nodes do not all come back at once
+			pause = min(2*pause, longestPause)
+		default:
+			known, pause = text.Version, leastPause
+			_ = b.load(text) // the error is in Stats
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+	}
+}

@@ -1,0 +1,145 @@
+package rules
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weir-go/weir/internal/strictyaml"
+)
+
+const (
+	answerWait    = 10 * time.Second // maximum time of a request with its response
+	maxRedirects  = 5
+	maxRetryAfter = 5 * time.Minute
+)
+
+// httpSource is a text at a URL, which it requests periodically.
+type httpSource struct {
+	url    string
+	name   string
+	token  string
+	every  time.Duration
+	client *http.Client
+
+	notBefore time.Time // time of the next request by the last Retry-After
+}
+
+func newHTTPSource(u *url.URL, o SourceOptions) *httpSource {
+	return &httpSource{
+		url: u.String(), name: u.Scheme + "://" + u.Host + u.EscapedPath(), // queries may have credentials
+		token: o.Token, every: o.Poll,
+		client: &http.Client{Transport: o.Transport, Timeout: answerWait, CheckRedirect: checkRedirect},
+	}
+}
+
+// checkRedirect refuses a redirect that leaves https, because another party could then change the rules.
+func checkRedirect(r *http.Request, via []*http.Request) error {
+	switch from := via[len(via)-1].URL; {
+	case len(via) > maxRedirects:
+		return fmt.Errorf("more than %d redirects", maxRedirects)
+	case r.URL.Scheme != from.Scheme && r.URL.Scheme != "https":
+		return fmt.Errorf("a redirect from %s to %s: use the URL that has the rules", from.Scheme, r.URL.Scheme)
+	}
+	return nil
+}
+
+func (s *httpSource) Name() string { return s.name }
+
+// Next requests the text at once if none is known, unless a Retry-After has not passed, and otherwise
+// periodically. Nodes that were started together request it at different times.
+func (s *httpSource) Next(ctx context.Context, known string) (Text, error) {
+	var wait time.Duration
+	for {
+		if known != "" {
+			wait = s.every - s.every/10 + rand.N(s.every/5)
+		}
+		pause := time.NewTimer(max(wait, time.Until(s.notBefore)))
+		select {
+		case <-ctx.Done():
+			pause.Stop()
+			return Text{}, ctx.Err()
+		case <-pause.C:
+		}
+		text, err := s.request(ctx, known)
+		if err != nil {
+			return Text{}, fmt.Errorf("rules: %s: %w", s.name, err)
+		}
+		if text.Version != known {
+			return text, nil
+		}
+	}
+}
+
+// request returns the present text. Of the known text, it may return only the version. The version is the
+// ETag or, without one, the hash of the text.
+func (s *httpSource) request(ctx context.Context, known string) (Text, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url, nil)
+	if err != nil {
+		return Text{}, err
+	}
+	if isETag(known) {
+		r.Header.Set("If-None-Match", known)
+	}
+	if s.token != "" {
+		r.Header.Set("Authorization", "Bearer "+s.token)
+	}
+	response, err := s.client.Do(r)
+	if err != nil {
+		return Text{}, causeOf(err)
+	}
+	defer response.Body.Close()
+	switch status := response.StatusCode; {
+	case status == http.StatusNotModified && isETag(known):
+		return Text{Version: known}, nil
+	case status == http.StatusNotFound, status == http.StatusGone:
+		return Text{}, fmt.Errorf("status %d: there are no rules (%w)", status, fs.ErrNotExist)
+	case status != http.StatusOK:
+		s.notBefore = time.Now().Add(retryAfter(response.Header.Get("Retry-After")))
+		return Text{}, fmt.Errorf("status %d instead of 200 with the rules", status)
+	}
+	bytes, err := io.ReadAll(io.LimitReader(response.Body, strictyaml.MaxBytes+1)) // Parse refuses a longer text
+	if err != nil {
+		return Text{}, causeOf(err)
+	}
+	version := response.Header.Get("ETag")
+	if !isETag(version) {
+		version = hashOf(bytes)
+	}
+	return Text{s.name, bytes, version}, nil
+}
+
+func isETag(text string) bool { return strings.HasPrefix(text, `"`) || strings.HasPrefix(text, `W/"`) }
+
+// retryAfter returns the time in a field Retry-After, or 0.
+func retryAfter(field string) time.Duration {
+	if n, err := strconv.ParseUint(field, 10, 31); err == nil {
+		return min(time.Duration(n)*time.Second, maxRetryAfter)
+	}
+	at, _ := http.ParseTime(field)
+	return min(max(0, time.Until(at)), maxRetryAfter)
+}
+
+// causeOf returns an error without the addresses of a connection, which differ at each attempt, and without
+// the query of the URL.
+func causeOf(err error) error {
+	var timeout interface{ Timeout() bool }
+	if errors.As(err, &timeout) && timeout.Timeout() {
+		return errors.New("no response in time")
+	}
+	for {
+		inner := errors.Unwrap(err)
+		if inner == nil {
+			return err
+		}
+		err = inner
+	}
+}

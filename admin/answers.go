@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/rules"
 )
 
 // Member is a member in Members.
@@ -121,6 +122,23 @@ type Rules struct {
 	Blocked map[string]uint64 `json:"blocked"` // refused requests, by the kind of the block
 
 	Outcomes []RuleOutcomes `json:"outcomes"` // in the order of the rules
+	Factors  []Factor       `json:"factors"`  // of the rules with adapt
+}
+
+// Factor is the factor of the numbers of a rule with adapt.
+type Factor struct {
+	Rule    string     `json:"rule"`
+	Factor  float64    `json:"factor"`
+	Reason  string     `json:"reason,omitempty"`  // of the last change
+	Changed *time.Time `json:"changed,omitempty"` // nil if the factor never changed
+}
+
+func showFactor(a rules.Adaptation) Factor {
+	f := Factor{Rule: a.Rule, Factor: a.Factor, Reason: a.Reason}
+	if !a.At.IsZero() {
+		f.Changed = truncateTime(a.At)
+	}
+	return f
 }
 
 // RuleOutcomes counts the enforced and the shadow decisions of a limit of a rule.

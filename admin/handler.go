@@ -159,6 +159,8 @@ var routes = []route{
 	{http.MethodGet, "/v1/switches", (*api).switches, ofRules | bare},
 	{http.MethodPut, "/v1/switches", (*api).setSwitch, ofRules},
 	{http.MethodDelete, "/v1/switches", (*api).deleteSwitch, ofRules},
+	{http.MethodGet, "/v1/suggestions", (*api).suggestions, ofRules | bare},
+	{http.MethodPost, "/v1/suggestions", (*api).acceptSuggestion, ofRules},
 	{http.MethodGet, "/v1/bans", (*api).bans, bare},
 	{http.MethodDelete, "/v1/bans", (*api).deleteBan, ofRules},
 	{http.MethodGet, "/v1/blocks", (*api).blocks, ofRules | bare},

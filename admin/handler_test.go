@@ -541,7 +541,7 @@ func TestRulesAnswerHasTextAndLastError(t *testing.T) {
 	stats.Rules.Outcomes = nil
 	require.Equal(t, &Rules{
 		Version: 3, Hash: now.Hash, Serial: now.Serial, LoadedAt: now.LoadedAt, Loads: 1, InForce: true, Rules: 5, Limits: 6,
-		Blocked: map[string]uint64{"ip": 0, "user": 0, "api_key": 0, "key": 0},
+		Blocked: map[string]uint64{"ip": 0, "user": 0, "api_key": 0, "key": 0}, Factors: []Factor{},
 	}, stats.Rules)
 
 	hash := now.Hash

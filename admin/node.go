@@ -127,10 +127,14 @@ func showRules(b *rules.Book, stats weir.Stats) *Rules {
 	for _, o := range b.Current().Outcomes(stats) {
 		outcomes = append(outcomes, RuleOutcomes{Rule: o.Rule, Limit: o.Limit, Mode: o.Mode.String(), Enforced: Outcomes(o.Enforced), Shadowed: Outcomes(o.Shadowed)})
 	}
+	factors := []Factor{}
+	for _, a := range b.Current().Adaptations() {
+		factors = append(factors, showFactor(a))
+	}
 	return &Rules{
 		Version: s.Version, Hash: s.Hash, Serial: s.Serial, LoadedAt: s.LoadedAt.UTC().Truncate(time.Second), Loads: s.Loads, Refused: s.Refused,
 		InForce: s.LastError == nil, Missing: s.Missing, Rules: s.Rules, Limits: s.Limits, Overrides: s.Overrides, Switches: s.Switches, Blocks: s.Blocks, Blocked: s.Blocked,
-		Outcomes: outcomes,
+		Outcomes: outcomes, Factors: factors,
 	}
 }
 

@@ -41,6 +41,7 @@ type ruleAnswer struct {
 	Switch   *switchAnswer     `json:"switch,omitempty"`
 	Soft     *softAnswer       `json:"soft,omitempty"`
 	Queue    string            `json:"queue,omitempty"`
+	Adapt    *adaptAnswer      `json:"adapt,omitempty"`
 }
 
 type matchAnswer struct {
@@ -79,6 +80,15 @@ type limitAnswer struct {
 	Tiers  map[string]string `json:"tiers,omitempty"`
 	Values int               `json:"values,omitempty"`
 	Warn   float64           `json:"warn,omitempty"`
+}
+
+type adaptAnswer struct {
+	Latency string  `json:"latency"`
+	Slow    float64 `json:"slow"`
+	Errors  float64 `json:"errors"`
+	Min     float64 `json:"min"`
+	Max     float64 `json:"max"`
+	Factor
 }
 
 type softAnswer struct {
@@ -122,6 +132,9 @@ func showRule(s *rules.Snapshot, r *rules.Rule) ruleAnswer {
 	}
 	if r.Queue > 0 {
 		a.Queue = enum.Duration(r.Queue)
+	}
+	if state, ok := s.Adaptation(r); ok {
+		a.Adapt = &adaptAnswer{enum.Duration(r.Adapt.Latency), r.Adapt.Slow, r.Adapt.Errors, r.Adapt.Min, r.Adapt.Max, showFactor(state)}
 	}
 	for i := range r.Limits {
 		l := s.InForce(&r.Limits[i])

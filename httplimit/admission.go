@@ -10,8 +10,8 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// Admission has the holds of an admitted request at in_flight limits, and its reservations at
-// limits that are settled when the request ends.
+// Admission has the holds of an admitted request at in_flight limits, its reservations at
+// limits that are settled when the request ends, and its measurement under rules with adapt.
 type Admission struct {
 	m         *Middleware
 	functions ExchangeFunctions // used instead of the functions of the options; may be nil
@@ -22,6 +22,7 @@ type Admission struct {
 	wrapped   *response // nil without Wrap
 	released  sync.Once // releases the holds
 	settled   sync.Once // settles the charges
+	measure   measure
 }
 
 // charge is a reservation. All limits of a rule have the same bill, which settles it.
@@ -197,6 +198,7 @@ func (a *Admission) End(e Ended) {
 	if a == nil {
 		return
 	}
+	failed := isFailure(e.Status)
 	if w := a.wrapped; w != nil {
 		if w.hijacked && !e.Aborted {
 			if a.functions != nil {
@@ -205,6 +207,10 @@ func (a *Admission) End(e Ended) {
 			return
 		}
 		w.fillEnd(&e)
+	}
+	a.RecordResponse(e.Status)
+	if failed && (a.r == nil || a.r.Context().Err() == nil) {
+		a.recordFailure()
 	}
 	a.end(&e)
 }

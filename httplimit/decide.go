@@ -105,6 +105,9 @@ func (m *Middleware) judge(ctx context.Context, s *scratch) {
 	if s.admission != nil && o.Status != 0 {
 		s.abandon()
 	}
+	if o.Status == 0 && s.ends && s.ttl == 0 && o.Snapshot.Measures() {
+		s.measure(m)
+	}
 	switch {
 	case o.Status == 0 && o.Snapshot.Warns():
 		m.warn(o)
@@ -224,6 +227,7 @@ func (m *Middleware) meet(s *scratch) {
 		count := o.Snapshot.Count(v.limit, v.Tier, v.Key)
 		v.Overrun = count.Soft
 		v.Limiter, v.policy = count.For(v.Critical)
+		v.Units = count.Afford(v.Units, v.Critical)
 		if i > 0 && o.Verdicts[i-1].Rule == v.Rule {
 			v.Mode = o.Verdicts[i-1].Mode
 		} else {

@@ -55,7 +55,7 @@ func (m *Middleware) Serve(ctx context.Context, e Exchange) bool {
 
 // Begin is like Serve, for a request whose end the caller reports with Admission.End, also if
 // the handler panics. The Admission is nil if the request is not admitted, or holds and reserves
-// no units; all methods accept a nil Admission. Of the Options, Begin calls Count, Reserve and
+// no units and meets no rule with adapt; all methods accept a nil Admission. Of the Options, Begin calls Count, Reserve and
 // Settle. If the Exchange has HTTP, a rule can reserve units by a JSON field of the body.
 func (m *Middleware) Begin(ctx context.Context, e Exchange) (a *Admission, admitted bool) {
 	s := m.scratches.Get().(*scratch)

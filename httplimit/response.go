@@ -41,6 +41,7 @@ func (w *response) begin(status int) {
 		return
 	}
 	w.status = status
+	w.a.RecordResponse(status)
 	w.a.bills(func(b *bill) {
 		b.begin(w.Header())
 		w.reads = w.reads || b.reads()
@@ -147,6 +148,7 @@ func (h hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		return conn, buffered, err
 	}
 	h.of.hijacked = true
+	h.of.a.RecordResponse(http.StatusSwitchingProtocols)
 	c := &hijackedConn{conn, h.of.a}
 	runtime.AddCleanup(c, (*Admission).endHijacked, c.a) // if the handler does not close it
 	if _, closes := conn.(closeWriter); closes {

@@ -115,6 +115,17 @@ func (n *Node) rules(stats *weir.Stats) *Rules {
 	for _, w := range n.Book.Switches() {
 		r.Switches = append(r.Switches, describeSwitch(&w))
 	}
+	for _, a := range n.Book.Current().Adaptations() {
+		if !a.At.IsZero() && len(r.Factors) < factorsShown {
+			r.Factors = append(r.Factors, describeFactor(&a))
+		}
+	}
+	for _, s := range n.Book.Suggestions() {
+		r.Hot = append(r.Hot, fmt.Sprintf("%s %x: %.0f %% denied, suggested rate %d", s.Limit, s.ID, s.Denied*100, s.Rate))
+	}
+	for _, a := range n.Book.FactorChanges() {
+		r.Changes = append(r.Changes, describeFactor(&a))
+	}
 	switch {
 	case b.Missing:
 		r.Error = "the rules are not there"
@@ -140,6 +151,13 @@ func describeSwitch(w *rules.Switch) string {
 		text += ", " + w.Reason
 	}
 	return text
+}
+
+const factorsShown = 20
+
+// describeFactor returns a factor as text, like "login: 60 % at 15:04:05Z (slow)".
+func describeFactor(a *rules.Adaptation) string {
+	return fmt.Sprintf("%s: %.0f %% at %s (%s)", a.Rule, a.Factor*100, a.At.UTC().Format("15:04:05Z"), a.Reason)
 }
 
 // labels has the names of members without their incarnations, by name, if these are unique.

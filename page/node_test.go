@@ -1,6 +1,7 @@
 package page
 
 import (
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -149,4 +150,19 @@ rules:
 	require.Equal(t, []string{"partner/minute"}, s.Secret, "of which the page shows no key")
 	_, err = source.Watch(t.Context(), "api/hourly", strings.Repeat("k", 2<<10))
 	require.Error(t, err)
+}
+
+func TestFactorsAndHotKeysAreShown(t *testing.T) {
+	node := testnode.Start(t, weir.Config{})
+	book := testnode.Book(t, node, "rules: [{name: r, key: user, adapt: {latency: 1s}, raise: {}, limit: {rate: 9, per: 1m}}]")
+	source := &Node{Node: node, Book: book}
+	require.Empty(t, source.Snapshot().Rules.Factors, "a factor that never changed")
+	now := time.Now().Unix()
+	require.NoError(t, node.Publish("adapt/r", 0, []byte(`{"factor":0.5,"reason":"slow","at":1764489600000}`)))
+	require.NoError(t, node.Publish("hot/r/"+strings.Repeat("0", 32), 0, fmt.Appendf(nil, `{"denied":0.75,"since":%d,"rate":18,"at":%d,"until":%d}`, now-3600, now, now+600)))
+	require.Eventually(t, func() bool { return len(source.Snapshot().Rules.Hot) == 1 }, 10*time.Second, 5*time.Millisecond)
+	s := source.Snapshot().Rules
+	require.Equal(t, []string{"r: 50 % at 08:00:00Z (slow)"}, s.Factors)
+	require.Equal(t, s.Factors, s.Changes)
+	require.Equal(t, []string{"r " + strings.Repeat("0", 32) + ": 75 % denied, suggested rate 18"}, s.Hot)
 }

@@ -65,6 +65,9 @@ type Rules struct {
 	Switches  []string  `json:"switches"` // each with its rule, mode, author, end and reason, as text
 	Blocks    string    `json:"blocks"`   // number of blocks and of refused requests, as text; empty without any
 	Bans      string    `json:"bans"`     // number of bans and of denied requests of this node, as text; empty without any
+	Factors   []string  `json:"factors"`  // the rules whose factor has changed, as text
+	Changes   []string  `json:"changes"`  // the last changes of factors, as text, newest first
+	Hot       []string  `json:"hot"`      // suggestions for hot keys, as text
 	Error     string    `json:"error"`    // the reason why the present file is not in force; empty if it is
 }
 

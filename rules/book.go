@@ -29,17 +29,19 @@ type Book struct {
 
 	mu        sync.Mutex // protects changes of current, and the fields below
 	stats     BookStats
-	seen      string            // hash of the text of the source that was last read; empty if the last read failed
-	accepted  string            // hash of the text of the source that was last put in force
-	revision  uint64            // revision of the published values
-	records   map[string]record // by the name of the published value
-	nextPast  time.Time         // time of the next end of a published value, or change of a time window; zero if there is none
-	swapped   time.Time         // time of the last swap, by the wall clock
-	openTimes []string          // names of the time windows that are open
+	seen      string                       // hash of the text of the source that was last read; empty if the last read failed
+	accepted  string                       // hash of the text of the source that was last put in force
+	revision  uint64                       // revision of the published values
+	records   map[string]record            // by the name of the published value
+	nextPast  time.Time                    // time of the next end of a published value, or change of a time window; zero if there is none
+	swapped   time.Time                    // time of the last swap, by the wall clock
+	openTimes []string                     // names of the time windows that are open
+	changes   []Adaptation                 // the last changes of factors, at most maxChanges
+	changed   map[string]map[string]uint64 // changes of factors by rule and reason
 
 	blocked [blockKinds]atomic.Uint64 // requests that Blocks refused
 
-	unread, unfit loglimit.Line // limits of log lines about published values
+	unread, unfit, rescaled loglimit.Line // limits of log lines about published values and factors
 
 	stop    context.CancelFunc
 	stopped sync.WaitGroup
@@ -107,6 +109,7 @@ func (b *Book) start(watch func(context.Context)) {
 	b.stop = stop
 	b.stopped.Go(func() { watch(ctx) })
 	b.stopped.Go(func() { b.follow(ctx) })
+	b.stopped.Go(func() { b.seekHotKeys(ctx) })
 }
 
 // follow reads the published values after each change, at the end of each value and when a time window
@@ -178,6 +181,10 @@ type BookStats struct {
 	Blocks    int               // Blocks of the file and of operators, also those that have ended but not yet been deleted
 	Blocked   map[string]uint64 // requests that Blocks refused, by BlockKind, since the Book was made
 	Warnings  map[string]uint64 // requests that were warned, by rule, for each rule with warnings
+
+	Suggestions   int                          // Suggestions for hot keys
+	Factors       map[string]float64           // of each rule with Adapt
+	FactorChanges map[string]map[string]uint64 // changes of the factor that this node has seen, by rule and reason
 }
 
 // Stats returns the state of the Book.
@@ -202,5 +209,7 @@ func (b *Book) Stats() BookStats {
 	for rule, n := range now.warnings {
 		s.Warnings[rule] = n.Load()
 	}
+	b.factorStats(&s, now)
+	s.Suggestions = len(b.Suggestions())
 	return s
 }

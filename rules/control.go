@@ -48,7 +48,7 @@ type controlKind struct {
 }
 
 // controlKinds has all kinds. It is never changed.
-var controlKinds = [...]controlKind{{overridePrefix, readOverride}, {blockPrefix, readBlock}, {switchPrefix, readSwitch}}
+var controlKinds = [...]controlKind{{overridePrefix, readOverride}, {blockPrefix, readBlock}, {switchPrefix, readSwitch}, {adaptPrefix, readAdaptation}, {hotPrefix, readHotKey}}
 
 func (c *Control) control() *Control { return c }
 
@@ -135,8 +135,8 @@ func (b *Book) refresh() {
 // swap makes a Snapshot with the published values current. The caller must hold mu.
 func (b *Book) swap(s Snapshot, now time.Time) {
 	records := make(map[string]record, len(b.records))
-	before := s.switches
-	s.overrides, s.switches, s.blocks = make([]map[[16]byte]*granted, len(s.limits)), nil, nil
+	before, adapted := s.switches, s.adapted
+	s.overrides, s.switches, s.blocks, s.adapted, s.hot = make([]map[[16]byte]*granted, len(s.limits)), nil, nil, nil, nil
 	b.nextPast = s.openWindows(now)
 	if open := s.OpenTimeWindows(); !slices.Equal(open, b.openTimes) {
 		b.log.Info("time windows opened or closed", "open", open)
@@ -176,7 +176,9 @@ func (b *Book) swap(s Snapshot, now time.Time) {
 	if s.blocks != nil {
 		s.blocks.networks = sortBlocked(s.blocks.networks)
 	}
+	s.scaleCounts(b)
 	b.logSwitches(before, s.switches)
+	b.recordAdaptations(adapted, s.adapted)
 	s.setModes()
 	s.serial++
 	b.current.Store(&s)

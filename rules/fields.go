@@ -12,7 +12,7 @@ var (
 	tierFields    = []string{"multiply"}
 	exemptFields  = []string{"ip", "user", "api_key"}
 	denyFields    = []string{"ip", "user", "api_key", "key", "until", "reason"}
-	ruleFields    = []string{"name", "enabled", "match", "key", "missing_key", "multiply", "limit", "limits", "critical", "cost", "scope", "partition", "no_leases", "durable", "shadow", "enforce", "soft", "ban", "queue", "count", "refund_on", "reserve", "settle", "warn", "denied"}
+	ruleFields    = []string{"name", "enabled", "match", "key", "missing_key", "multiply", "limit", "limits", "critical", "cost", "scope", "partition", "no_leases", "durable", "shadow", "enforce", "soft", "ban", "queue", "count", "refund_on", "reserve", "settle", "warn", "denied", "adapt", "raise"}
 	matchFields   = []string{"method", "host", "path", "header", "tier", "ip", "user", "api_key", "not"}
 	notFields     = []string{"method", "host", "path", "header", "tier", "ip", "user", "api_key"}
 	limitFields   = []string{"name", "algorithm", "rate", "per", "burst", "keep", "calendar", "zone", "warn", "tiers", "times", "values"}
@@ -24,6 +24,8 @@ var (
 	outcomeFields = []string{"status"}
 	settleFields  = []string{"header", "trailer", "json", "sse", "unit", "on_error"}
 	softFields    = []string{"over", "for"}
+	adaptFields   = []string{"latency", "slow", "errors", "min", "max"}
+	raiseFields   = []string{"denied", "for", "most"}
 	banFields     = []string{"denials", "within", "for"}
 
 	windowFields     = []string{"name", "days", "from", "to", "zone"}

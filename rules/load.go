@@ -80,8 +80,8 @@ func (b *Book) enforce(set *Set) error {
 	if old != nil {
 		before = old
 	}
-	s.serial, s.switches = before.serial, before.switches
-	s.denials, s.warnings = set.newTierDenials(before.denials), set.newWarnings(before.warnings)
+	s.serial, s.switches, s.adapted = before.serial, before.switches, before.adapted
+	s.denials, s.warnings, s.meters = set.newTierDenials(before.denials), set.newWarnings(before.warnings), set.newMeters(old)
 	b.swap(*s, b.now())
 	b.stats.Hash, b.stats.LoadedAt = hashOf(set.text), b.now()
 	b.stats.Loads++

@@ -46,13 +46,9 @@ func (o *Override) published() publishedOverride {
 
 // readOverride reads the published value of the name LIMIT/ID.
 func readOverride(name string, value []byte) (controlled, error) {
-	var o Override
-	at := strings.LastIndexByte(name, '/')
-	if at < 0 || len(name)-at-1 != 2*len(o.ID) {
-		return nil, fmt.Errorf("rules: %q is not the name of an override", name)
-	}
-	if _, err := hex.Decode(o.ID[:], []byte(name[at+1:])); err != nil {
-		return nil, fmt.Errorf("rules: %q is not the name of an override: %w", name, err)
+	limit, id, err := readPublishedName(name)
+	if err != nil {
+		return nil, err
 	}
 	var p publishedOverride
 	if err := json.Unmarshal(value, &p); err != nil {
@@ -61,8 +57,19 @@ func readOverride(name string, value []byte) (controlled, error) {
 	if p.Rate == nil {
 		return nil, fmt.Errorf("rules: %s has no rate", name)
 	}
-	o.Control, o.Limit, o.Rate, o.Per, o.Burst = p.control(), name[:at], *p.Rate, time.Duration(p.Per), p.Burst
-	return &grant{Override: o}, nil
+	return &grant{Override: Override{p.control(), limit, id, *p.Rate, time.Duration(p.Per), p.Burst}}, nil
+}
+
+// readPublishedName reads a name LIMIT/ID.
+func readPublishedName(name string) (limit string, id [16]byte, err error) {
+	at := strings.LastIndexByte(name, '/')
+	if at < 0 || len(name)-at-1 != 2*len(id) {
+		return "", id, fmt.Errorf("rules: %q is not the name of an override", name)
+	}
+	if _, err := hex.Decode(id[:], []byte(name[at+1:])); err != nil {
+		return "", id, fmt.Errorf("rules: %q is not the name of an override: %w", name, err)
+	}
+	return name[:at], id, nil
 }
 
 // applyTo returns the numbers of a limit with those of the override, and the kept part of the limit. With
@@ -88,7 +95,12 @@ func (b *Book) Override(limit, key string, o Override) error {
 	if err != nil {
 		return err
 	}
-	o.Limit, o.ID = limit, id
+	return b.override(l, id, &o)
+}
+
+// override validates o, and publishes it for an ID of a limit.
+func (b *Book) override(l *Limit, id [16]byte, o *Override) error {
+	o.Limit, o.ID = l.Name, id
 	if err := o.prepare("Override", b.now()); err != nil {
 		return err
 	}
@@ -98,7 +110,7 @@ func (b *Book) Override(limit, key string, o Override) error {
 	if err := o.applyTo(l).Validate(); err != nil {
 		return err
 	}
-	return b.publish(publishedName(limit, id), o.published())
+	return b.publish(publishedName(l.Name, id), o.published())
 }
 
 // Restore deletes the override of a key, on all nodes. Without an override, Restore does nothing.

@@ -276,6 +276,8 @@ func (p *parser) rule(v strictyaml.Value) {
 	p.outcome(r, m.Get("count"), m.Get("refund_on"))
 	p.settle(r, m.Get("reserve"), m.Get("settle"), m.Get("cost"))
 	r.denied = p.denied(m.Get("denied"), p.byDefault)
+	p.adapt(r, m.Get("adapt"))
+	p.raise(r, m.Get("raise"), isShadow)
 	if r.Soft.Over > 0 && slices.ContainsFunc(r.Limits, func(l Limit) bool { return l.InFlight() }) {
 		m.Get("soft").Errorf("soft in a rule with an in_flight limit: nothing is held above its rate, use a rule for each")
 	}

@@ -30,6 +30,8 @@ type Rule struct {
 	Critical        []Exception // requests that meet all fields of one may spend the kept units of the limits
 	Reserve         string      // estimate that is spent before the response, as text; empty if Cost is used
 	Settle          *Settle     // source of the cost that replaces the estimate; nil if none does
+	Adapt           *Adapt      // nil if the numbers of the limits do not follow the responses
+	Raise           *Raise      // nil if no higher numbers are suggested
 	multiplied      bool        // tiers multiply the limits
 	methods         methods
 	tiers           uint64 // set of indices in Set.tiers, a bit for each; all tiers if zero

@@ -57,6 +57,8 @@ func TestSchemaHasFieldsOfParser(t *testing.T) {
 		"settle":   {root.Defs["settle"], settleFields},
 		"soft":     {root.Defs["soft"], softFields},
 		"ban":      {root.Defs["ban"], banFields},
+		"adapt":    {root.Defs["adapt"], adaptFields},
+		"raise":    {root.Defs["raise"], raiseFields},
 		"denied":   {root.Defs["denied"], deniedFields},
 		"of tiers": {root.Defs["deniedTexts"], deniedTextFields},
 	} {

@@ -52,7 +52,9 @@ type Set struct {
 	hosts  map[string]*tree // by host
 	below  map[string]*tree // by the host of a wildcard without its *, as .example.com
 
-	hostLabels int // maximum number of dots in a wildcard
+	adaptive   map[string]*Rule // rules with Adapt, by name; nil if there are none
+	raising    []*Rule          // rules with Raise
+	hostLabels int              // maximum number of dots in a wildcard
 }
 
 // Rules returns the rules in the order of the file. They must not be changed.

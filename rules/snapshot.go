@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/adapt"
 	"github.com/weir-go/weir/internal/ratelimit"
 )
 
@@ -26,6 +27,10 @@ type Snapshot struct {
 	switches  map[string]*Switch         // by the name of the rule, or AllRules
 	denials   map[ruleTier]*tierDenials
 	warnings  map[string]*atomic.Uint64 // by the name of the rule
+	factors   []int64                   // by Rule.Index, in percent: the numbers of counts are multiplied by them; nil if no rule has Adapt
+	adapted   map[string]*adaptation    // by the name of the rule
+	hot       []*hotKey
+	meters    []*adapt.Meter // by Rule.Index, nil for rules without Adapt; nil if no rule has Adapt
 }
 
 // Count has the Limiters of a key under a limit.
@@ -35,6 +40,7 @@ type Count struct {
 	Policy  string        // the limit as an item of the field RateLimit-Policy
 
 	criticalPolicy string // the Policy for critical requests
+	full           int64  // Capacity without the factor of the rule; 0 if it has none
 }
 
 // granted is an override in force, with its Limiters.
@@ -46,7 +52,7 @@ type granted struct {
 
 // newSnapshot makes the Limiters of a Set.
 func newSnapshot(node *weir.Node, set *Set) (*Snapshot, error) {
-	s := &Snapshot{Set: set, counts: make([][]Count, len(set.limits))}
+	s := &Snapshot{Set: set, counts: make([][]Count, len(set.limits)), factors: set.newFactors()}
 	for i, l := range set.limits {
 		s.counts[i] = make([]Count, l.variants())
 		for v := range s.counts[i] {
@@ -113,7 +119,7 @@ func (s *Snapshot) Limiter(l *Limit, tier, key string) *weir.Limiter {
 }
 
 // Serial returns a number that increases by 1 with each Snapshot of a Book: with a new version
-// of the file, with a change of the overrides or switches, and when a time window opens or closes.
+// of the file, with a change of the overrides, switches or factors, and when a time window opens or closes.
 func (s *Snapshot) Serial() uint64 { return s.serial }
 
 // override returns the override of a key under a limit, or nil.

@@ -42,6 +42,9 @@ func (s *Set) newTierDenials(before map[ruleTier]*tierDenials) map[ruleTier]*tie
 
 // CountDenial counts a denial of a rule to a request of a tier. The mode is that of the rule for the key.
 func (s *Snapshot) CountDenial(r *Rule, tier string, m Mode) {
+	if of := s.Meter(r); of != nil {
+		of.RecordDenial()
+	}
 	switch of := s.denials[ruleTier{r.Name, s.Tier(tier)}]; {
 	case of == nil:
 	case m == Shadow:

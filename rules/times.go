@@ -159,8 +159,14 @@ func (s *Snapshot) OpenTimeWindows() (names []string) {
 	return names
 }
 
-// InForce returns a limit of this Set with the numbers of the time windows that are open in s.
-func (s *Snapshot) InForce(l *Limit) *Limit { return l.at(s.open) }
+// InForce returns a limit of this Set with the numbers of the time windows that are open in s, multiplied by
+// the factor of its rule.
+func (s *Snapshot) InForce(l *Limit) *Limit {
+	if s.factors == nil {
+		return l.at(s.open)
+	}
+	return l.at(s.open).scaled(s.factors[s.ruleOf[l.Index].Index])
+}
 
 // makeTimed makes the Limiters of a limit that time windows change.
 func (s *Snapshot) makeTimed(node *weir.Node, l *Limit) error {
@@ -196,7 +202,7 @@ func (s *Snapshot) openWindows(now time.Time) (next time.Time) {
 		return next
 	}
 	s.open = open
-	s.counts = slices.Clone(s.counts) // earlier Snapshots have the old ones
+	s.counts, s.factors = slices.Clone(s.counts), slices.Clone(s.factors) // earlier Snapshots have the old ones
 	for i, l := range s.limits {
 		if l.times == nil {
 			continue
@@ -205,6 +211,9 @@ func (s *Snapshot) openWindows(now time.Time) (next time.Time) {
 		s.counts[i] = slices.Clone(s.counts[i])
 		for v := range 1 + len(l.tiers) {
 			s.counts[i][v] = s.timed[inForce.numbers(v)]
+		}
+		if s.factors != nil {
+			s.factors[s.ruleOf[i].Index] = 0 // scaleCounts scales all limits of the rule again
 		}
 	}
 	return next

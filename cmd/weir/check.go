@@ -222,6 +222,9 @@ func explainRule(w io.Writer, set *rules.Set, rule *rules.Rule, r *rules.Request
 			fmt.Fprintf(w, "         never allowed: the cost exceeds the %d units that the limit can grant\n", rules.Capacity(l))
 		}
 	}
+	if rule.Adapt != nil {
+		fmt.Fprintf(w, "  adapt: %s\n", rule.Adapt)
+	}
 	switch mode := set.Mode(rule); {
 	case mode == rules.Shadow:
 		fmt.Fprintln(w, "  shadow: the limiter counts the decisions, and never enforces them")

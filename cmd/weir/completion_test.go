@@ -22,8 +22,8 @@ func TestCommandsAndFlagsAreCompleted(t *testing.T) {
 		words []string
 		want  string
 	}{
-		{nil, "serve live status check reserve settle hold peek reset override user block switch ban top rules envoy snapshot secret version completion"},
-		{[]string{""}, "serve live status check reserve settle hold peek reset override user block switch ban top rules envoy snapshot secret version completion"},
+		{nil, "serve live status check reserve settle hold peek reset override user block switch ban raise top rules envoy snapshot secret version completion"},
+		{[]string{""}, "serve live status check reserve settle hold peek reset override user block switch ban raise top rules envoy snapshot secret version completion"},
 		{[]string{"s"}, "serve status settle switch snapshot secret"},
 		{[]string{"rules", ""}, "check schema"},
 		{[]string{"snapshot", ""}, "list show verify"},

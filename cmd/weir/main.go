@@ -55,6 +55,10 @@ type commands struct {
 		List    banListCommand    `cmd:"" help:"list the bans of all members"`
 		Release banReleaseCommand `cmd:"" help:"release a key from its ban, and delete its count"`
 	} `cmd:"" help:"list and release keys that a rule has banned"`
+	Raise struct {
+		List   raiseListCommand   `cmd:"" help:"list the suggestions to raise the limits of hot keys"`
+		Accept raiseAcceptCommand `cmd:"" help:"set the override that is suggested for a key"`
+	} `cmd:"" help:"list and accept suggestions to raise the limits of hot keys"`
 	Top   topCommand `cmd:"" help:"show the keys with the most checks, denials and held units"`
 	Rules struct {
 		Check  rulesCommand  `cmd:"" help:"check a rules file, or show the rules and limits that apply to a request"`

@@ -79,6 +79,7 @@ func TestClientsWarnOfSecretsThatOthersRead(t *testing.T) {
 		append([]string{"status"}, asking...), append([]string{"top"}, asking...), append([]string{"check", "l", "k"}, asking...),
 		append([]string{"peek", "l", "k"}, asking...), append([]string{"reset", "l", "k"}, asking...),
 		append([]string{"ban", "list"}, asking...), append([]string{"ban", "release", "l", "k"}, asking...),
+		append([]string{"raise", "list"}, asking...), append([]string{"raise", "accept", "l", "5f", "-for", "1h", "-reason", "r"}, asking...),
 		append([]string{"override", "l", "k", "-remove"}, asking...), append([]string{"reserve", "l", "k"}, asking...),
 		append([]string{"settle", "l", "k", "r", "1"}, asking...), append(append([]string{"hold"}, asking...), "l", "k", "--", "true"),
 		{"status", "-admin", "unix:" + dir + "/none", "-cert", "none", "-key", name},

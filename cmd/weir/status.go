@@ -134,6 +134,15 @@ func (c *cluster) print(w io.Writer, now time.Time) {
 			fmt.Fprintf(w, "; THE CURRENT FILE WAS REFUSED: GET /v1/rules has the reason")
 		}
 		fmt.Fprintln(w)
+		printFactors(w, r.Factors)
+	}
+}
+
+// printFactors prints the factors that have changed, at most limitsShown.
+func printFactors(w io.Writer, all []admin.Factor) {
+	changed := slices.DeleteFunc(slices.Clone(all), func(f admin.Factor) bool { return f.Changed == nil })
+	for _, f := range changed[:min(limitsShown, len(changed))] {
+		fmt.Fprintf(w, "adapt: %s has %.0f %% of its numbers since %s (%s)\n", f.Rule, f.Factor*100, f.Changed.Format(time.RFC3339), f.Reason)
 	}
 }
 

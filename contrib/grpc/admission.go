@@ -161,7 +161,7 @@ func (s *trailerStream) SetTrailer(md metadata.MD) error {
 	return s.ServerTransportStream.SetTrailer(md)
 }
 
-// endingStream records the cost of a stream.
+// endingStream records the cost of a stream, and when its first message is sent.
 type endingStream struct {
 	grpc.ServerStream
 	a *admission
@@ -169,6 +169,7 @@ type endingStream struct {
 
 // SendMsg sends a message, and records the reported cost.
 func (s *endingStream) SendMsg(m any) error {
+	s.a.byRules.RecordResponse(http.StatusOK)
 	s.a.recordMessage(m)
 	return s.ServerStream.SendMsg(m)
 }

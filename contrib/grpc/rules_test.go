@@ -3,6 +3,7 @@ package grpclimit
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
@@ -11,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/adapt"
 	"github.com/weir-go/weir/internal/testnode"
 	"github.com/weir-go/weir/rules"
 )
@@ -135,4 +137,27 @@ func TestBlockedCallIsDenied(t *testing.T) {
 		require.Equal(t, codes.PermissionDenied, status.Code(err))
 		require.Equal(t, waits, len(status.Convert(err).Details()) == 1)
 	}
+}
+
+func TestCallsAreMeasuredForAdapt(t *testing.T) {
+	node := testnode.Start(t, weir.Config{})
+	book := testnode.Book(t, node, "rules: [{name: r, key: ip, limit: {rate: 2, per: 1m}, adapt: {latency: 1m}}]")
+	limits, err := New(node, book, Options{})
+	require.NoError(t, err)
+	measured := func() adapt.Sample {
+		s := book.Current().Meter(book.Current().Rules()[0]).Take(time.Now())
+		s.Busy = 0
+		return s
+	}
+	m := &model{}
+	c := serve(t, m, limits)
+	require.NoError(t, ask(t.Context(), c, 1))
+	require.Equal(t, adapt.Sample{Started: 1, Done: 1}, measured())
+	require.Panics(t, func() {
+		_, _ = limits.Unary()(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: "/a.S/M"}, func(context.Context, any) (any, error) { panic("oh") })
+	})
+	require.Equal(t, adapt.Sample{Started: 1, Done: 1, Failed: 1}, measured())
+	require.NoError(t, ask(t.Context(), c, 1))
+	require.Equal(t, codes.ResourceExhausted, status.Code(ask(t.Context(), c, 1)))
+	require.Equal(t, adapt.Sample{Started: 1, Done: 1, Denied: 1}, measured())
 }

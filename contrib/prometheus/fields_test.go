@@ -121,6 +121,10 @@ var exportedRules = map[string]string{
 	"LastError":     "weir_rules_in_force",
 	"Blocked.some":  "weir_rules_blocked_total{kind=some}",
 	"Warnings.some": "weir_rule_warnings_total{rule=some}",
+
+	"Suggestions":             "weir_rules_suggestions",
+	"Factors.some":            "weir_rule_factor{rule=some}",
+	"FactorChanges.some.some": "weir_rule_factor_changes_total{reason=some,rule=some}",
 }
 
 // unexportedRules is like unexported, for rules.BookStats.
@@ -241,6 +245,8 @@ func forEachField(t *testing.T, v reflect.Value, path string, look func(path str
 		set(true, 1)
 	case reflect.String:
 		set("some", 1)
+	case reflect.Float64:
+		set(0.5, 0.5)
 	case reflect.Int, reflect.Int64, reflect.Uint64:
 		set(1234567, 1234567)
 	case reflect.Interface:

@@ -67,4 +67,19 @@ var ofBook = []Family[rules.BookStats]{
 	gauge("weir_rules_in_force", "1 if the current rules file is in force. 0 if the file was refused, unreadable or missing.", func(s *rules.BookStats) bool { return s.LastError == nil }),
 	split("weir_rules_blocked_total", "Requests that were refused because their client or key is blocked, by the kind of the block: ip, user, api_key or key.", Counter, "kind", func(s *rules.BookStats) map[string]uint64 { return s.Blocked }),
 	split("weir_rule_warnings_total", "Admitted requests that were warned, by rule, because they used a limit up to the part in warn.", Counter, "rule", func(s *rules.BookStats) map[string]uint64 { return s.Warnings }),
+	gauge("weir_rules_suggestions", "Suggestions to raise the limits of keys that are denied steadily. It is equal on all nodes.", func(s *rules.BookStats) int { return s.Suggestions }),
+	{Name: "weir_rule_factor", Help: "The factor of the numbers of a rule with adapt. It is equal on all nodes, and 1 if the numbers are those of the file.",
+		Kind: Gauge, Labels: []string{"rule"}, Read: func(s *rules.BookStats, emit Emit) {
+			for rule, factor := range s.Factors {
+				emit(factor, rule)
+			}
+		}},
+	{Name: "weir_rule_factor_changes_total", Help: "Changes of the factor of a rule with adapt, by reason: slow, errors or queue lower the factor, recovered raises it. Each node counts all changes that it has seen.",
+		Kind: Counter, Labels: []string{"rule", "reason"}, Read: func(s *rules.BookStats, emit Emit) {
+			for rule, changes := range s.FactorChanges {
+				for reason, n := range changes {
+					emit(float64(n), rule, quoteInvalid(reason))
+				}
+			}
+		}},
 }

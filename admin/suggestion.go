@@ -1,0 +1,88 @@
+package admin
+
+import (
+	"encoding/hex"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/rules"
+)
+
+// Suggestion is an override that would end the denials of a hot key. Key is nil if no member knows the text
+// of the key. rules.Suggestion describes the other fields.
+type Suggestion struct {
+	Limit  string    `json:"limit"`
+	ID     string    `json:"id"`
+	Key    *string   `json:"key,omitempty"`
+	Masked bool      `json:"masked,omitempty"`
+	Denied float64   `json:"denied"`
+	Since  time.Time `json:"since"`
+	Policy string    `json:"policy"` // present numbers of the limit, without those of the key
+	Rate   int64     `json:"rate"`
+	Burst  int64     `json:"burst,omitempty"`
+}
+
+// Suggestions is the response to GET /v1/suggestions.
+type Suggestions struct {
+	Suggestions []Suggestion `json:"suggestions"`
+}
+
+// suggestions lists the suggestions for hot keys, with the texts of the keys that members know.
+func (a *api) suggestions(r *request) (int, any, error) {
+	all := a.book.Suggestions()
+	answer := Suggestions{make([]Suggestion, len(all))}
+	type limitID struct {
+		limit string
+		id    [16]byte
+	}
+	known := make(map[limitID]weir.TopKey)
+	if len(all) > 0 {
+		top, err := a.node.TopKeys(r.Context(), maxTop)
+		if err != nil {
+			return 0, nil, err
+		}
+		for _, k := range top.Denied {
+			known[limitID{k.Limit, k.ID}] = k
+		}
+	}
+	for i, s := range all {
+		k := showKey(known[limitID{s.Limit, s.ID}])
+		answer.Suggestions[i] = Suggestion{Limit: s.Limit, ID: hex.EncodeToString(s.ID[:]), Key: k.Key, Masked: k.Masked, Denied: s.Denied, Since: s.Since.UTC(), Rate: s.Rate, Burst: s.Burst}
+		if l, _, ok := r.rules.Limit(s.Limit); ok {
+			answer.Suggestions[i].Policy = rules.Describe(r.rules.InForce(l).ForTier(""))
+		}
+	}
+	return http.StatusOK, answer, nil
+}
+
+// acceptSuggestion sets the override that is suggested for a key.
+func (a *api) acceptSuggestion(r *request) (int, any, error) {
+	var (
+		limit, id string
+		c         rules.Control
+	)
+	if err := r.body(field{name: "limit", into: &limit, required: true}, field{name: "id", into: &id, required: true},
+		field{name: "until", into: &c.Until, required: true}, field{name: "by", into: &c.By}, field{name: "reason", into: &c.Reason, required: true}); err != nil {
+		return 0, nil, err
+	}
+	raw, err := hex.DecodeString(id)
+	if err != nil || len(raw) != 16 {
+		return 0, nil, refuse(http.StatusBadRequest, "id is %q: use the 32 hexadecimal digits from the list", shorten(id))
+	}
+	var wrong faults
+	wrong.checkControl(&c, r, time.Now())
+	if err := wrong.err(); err != nil {
+		return 0, nil, err
+	}
+	if !slices.ContainsFunc(a.book.Suggestions(), func(s rules.Suggestion) bool { return s.Limit == limit && s.ID == [16]byte(raw) }) {
+		return 0, nil, refuse(http.StatusNotFound, "there is no suggestion for this key of %q: list the suggestions again", limit)
+	}
+	o, err := a.book.AcceptSuggestion(limit, [16]byte(raw), c)
+	if err != nil {
+		return 0, nil, err
+	}
+	a.log.Info("override set", controlAttributes(&o.Control, r, "limit", limit, "id", id, "rate", o.Rate)...)
+	return http.StatusOK, showOverride(o), nil
+}

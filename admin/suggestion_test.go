@@ -1,0 +1,69 @@
+package admin
+
+import (
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestSuggestionIsListedAndAccepted(t *testing.T) {
+	d, a := readAPI(t), startTestAPI(t, "rules: [{name: api, key: user, raise: {}, limit: {rate: 2, per: 1m}}]")
+	for range 8 {
+		var took Take
+		a.get("POST", "/v1/take", `{"limit":"api","key":"123"}`, 200, &took)
+	}
+	s := a.book.Current()
+	raw := s.Limiter(&s.Rules()[0].Limits[0], "", "123").ID("123")
+	id, since := hex.EncodeToString(raw[:]), time.Now().Add(-time.Hour).Truncate(time.Second)
+	value := fmt.Sprintf(`{"denied":0.75,"since":%d,"rate":4,"at":%d,"until":%d}`, since.Unix(), since.Unix(), time.Now().Add(time.Minute).Unix())
+	require.NoError(t, a.node.Publish("hot/api/"+id, 0, []byte(value)))
+	require.Eventually(t, func() bool { return len(a.book.Suggestions()) == 1 }, 10*time.Second, 5*time.Millisecond)
+
+	var list Suggestions
+	a.get("GET", "/v1/suggestions", "", 200, &list)
+	key := "123"
+	require.Equal(t, []Suggestion{{Limit: "api", ID: id, Key: &key, Denied: 0.75, Since: since.UTC(), Policy: "2 per 1m, sliding_window, majority_share", Rate: 4}}, list.Suggestions)
+	d.exchange(a, "GET", "/v1/suggestions", "", "/v1/suggestions", http.StatusOK)
+
+	until := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
+	for _, c := range []struct {
+		id, until, detail string
+		status            int
+	}{
+		{"5f", until, `id is "5f": use the 32 hexadecimal digits from the list`, 400},
+		{strings.Repeat("0", 32), until, `there is no suggestion for this key of "api": list the suggestions again`, 404},
+		{id, "2020-01-01T00:00:00Z", "until is 2020-01-01T00:00:00Z: it is past", 400},
+	} {
+		w := a.ask("POST", "/v1/suggestions", `{"limit":"api","id":"`+c.id+`","until":"`+c.until+`","reason":"a launch"}`)
+		require.Equal(t, c.status, w.Code)
+		require.Contains(t, w.Body.String(), strings.ReplaceAll(c.detail, `"`, `\"`))
+	}
+	d.exchange(a, "POST", "/v1/suggestions", `{"limit":"api","id":"`+id+`","until":"`+until+`","reason":"a launch"}`, "/v1/suggestions", http.StatusOK)
+	o, ok := a.book.OverrideOf("api", "123")
+	require.True(t, ok)
+	require.Equal(t, []any{int64(4), "token 1", "a launch"}, []any{o.Rate, o.By, o.Reason})
+	require.Contains(t, a.log.String(), `msg="override set" limit=api id=`+id+" rate=4")
+}
+
+func TestFactorIsShownWithRuleAndStats(t *testing.T) {
+	d, a := readAPI(t), startTestAPI(t, "rules: [{name: api, key: user, adapt: {latency: 200ms}, limit: {rate: 200, per: 1m}}]")
+	d.exchange(a, "GET", "/v1/rules", "", "/v1/rules", http.StatusOK)
+	require.NoError(t, a.node.Publish("adapt/api", 0, []byte(`{"factor":0.5,"reason":"slow","at":1764489600000}`)))
+	require.Eventually(t, func() bool { return a.book.Current().Adaptations()[0].Factor == 0.5 }, 10*time.Second, 5*time.Millisecond)
+	changed := time.UnixMilli(1764489600000).UTC()
+	want := Factor{Rule: "api", Factor: 0.5, Reason: "slow", Changed: &changed}
+	var stats Stats
+	a.get("GET", "/v1/stats", "", 200, &stats)
+	require.Equal(t, []Factor{want}, stats.Rules.Factors)
+	var answer rulesAnswer
+	a.get("GET", "/v1/rules", "", 200, &answer)
+	require.Equal(t, &adaptAnswer{"200ms", 0.05, 0.05, 0.2, 1, want}, answer.Rules[0].Adapt)
+	require.Equal(t, "100 per 1m, sliding_window, majority_share", answer.Rules[0].Limits[0].Policy)
+	d.exchange(a, "GET", "/v1/rules", "", "/v1/rules", http.StatusOK)
+	d.exchange(a, "GET", "/v1/stats", "", "/v1/stats", http.StatusOK)
+}

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/weir-go/weir/admin"
+)
+
+// raiseListCommand prints the suggestions for hot keys.
+type raiseListCommand struct{ asking }
+
+func (q *raiseListCommand) run(stdout, _ io.Writer) (int, error) {
+	return q.ask("raise list", stdout, func(ctx context.Context, c *client) (int, error) {
+		var answer admin.Suggestions
+		text, _, err := c.call(ctx, http.MethodGet, "/v1/suggestions", nil, &answer)
+		switch {
+		case err != nil:
+			return 0, err
+		case q.JSON:
+			stdout.Write(text)
+			return ok, nil
+		}
+		return ok, printTable(stdout, "LIMIT\tKEY\tID\tDENIED\tSINCE\tNOW\tSUGGESTED RATE", answer.Suggestions, func(s admin.Suggestion) string {
+			key := "-"
+			if s.Key != nil {
+				key = shown(*s.Key)
+			}
+			return fmt.Sprintf("%s\t%s\t%s\t%.0f %%\t%s\t%s\t%d", s.Limit, key, s.ID, 100*s.Denied, s.Since.Format(time.RFC3339), s.Policy, s.Rate)
+		})
+	})
+}
+
+// raiseAcceptCommand sets the override that is suggested for a key.
+type raiseAcceptCommand struct {
+	asking
+	Limit string `arg:"" help:"name of a limit of the rules, such as api/hourly"`
+	ID    string `arg:"" name:"id" help:"the id of the key in weir raise list"`
+	controlling
+}
+
+// Validate returns an error without an end and a reason.
+func (q *raiseAcceptCommand) Validate() error {
+	if q.For == 0 || q.Reason == "" {
+		return errors.New("-for or -reason is missing: set the time until the end of the override, and its reason")
+	}
+	return q.checkEnd()
+}
+
+func (q *raiseAcceptCommand) run(stdout, _ io.Writer) (int, error) {
+	return q.ask("raise accept", stdout, func(ctx context.Context, c *client) (int, error) {
+		question := struct {
+			Limit string `json:"limit"`
+			ID    string `json:"id"`
+			control
+		}{q.Limit, q.ID, q.control()}
+		var set struct{ Rate int64 }
+		text, _, err := c.call(ctx, http.MethodPost, "/v1/suggestions", &question, &set)
+		switch {
+		case err != nil:
+			return 0, err
+		case q.JSON:
+			stdout.Write(text)
+		default:
+			fmt.Fprintf(stdout, "an override with a rate of %d is in force %s\n", set.Rate, &question.control)
+		}
+		return ok, nil
+	})
+}

@@ -1,0 +1,45 @@
+package main
+
+import (
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/weir-go/weir"
+)
+
+func TestRaiseCommandsListAndAccept(t *testing.T) {
+	t.Parallel()
+	dir := folder(t)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "rules.yaml"), []byte("rules:\n- {name: api, key: user, limit: {rate: 2, per: 1m}, raise: {}, adapt: {latency: 1s}}\n"), 0o600))
+	p := begin(t, insecure.NewCredentials(), dir)
+	l, err := p.node.Limiter(weir.Limit{Name: "api", Rate: 2, Per: time.Minute, Varies: true})
+	require.NoError(t, err)
+	raw := l.ID("k")
+	id, at := hex.EncodeToString(raw[:]), time.Now().Unix()
+	require.NoError(t, p.node.Publish("hot/api/"+id, 0, fmt.Appendf(nil, `{"denied":0.75,"since":%d,"rate":4,"at":%d,"until":%d}`, at-3600, at, at+600)))
+	require.NoError(t, p.node.Publish("adapt/api", 0, []byte(`{"factor":0.5,"reason":"slow","at":1764489600000}`)))
+	require.Eventually(t, func() bool {
+		_, out := p.ask("raise", "list")
+		return strings.Contains(out, id)
+	}, eventually, 10*time.Millisecond)
+	code, out := p.ask("raise", "list")
+	require.Equal(t, ok, code, out)
+	require.Regexp(t, `(?m)^api +- +`+id+` +75 % +20.* +1 per 1m, .* +4$`, out)
+	code, out = p.ask("status")
+	require.Equal(t, ok, code, out)
+	require.Contains(t, out, "\nadapt: api has 50 % of its numbers since 2025-11-30T08:00:00Z (slow)\n")
+	code, out = p.ask("raise", "accept", "api", id, "-reason", "a launch")
+	require.Equal(t, usage, code)
+	require.Contains(t, out, "-for or -reason is missing")
+	code, out = p.ask("raise", "accept", "api", id, "-for", "1h", "-reason", "a launch")
+	require.Equal(t, ok, code, out)
+	require.Contains(t, out, "an override with a rate of 4 is in force until 20")
+}

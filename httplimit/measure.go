@@ -1,0 +1,71 @@
+package httplimit
+
+import (
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-go/weir/internal/adapt"
+)
+
+// measure is the measurement of a request that has met rules with adapt. The zero measure has met none.
+type measure struct {
+	rules   []measuredRule
+	room    [1]measuredRule // most requests meet one such rule
+	started time.Time
+	done    atomic.Bool // the response was recorded
+	failed  atomic.Bool // a failure was recorded
+}
+
+type measuredRule struct {
+	*adapt.Meter
+	latency time.Duration
+}
+
+// measure begins the measurement of an admitted request under its rules with adapt.
+func (s *scratch) measure(m *Middleware) {
+	o := &s.outcome
+	for i := range o.Verdicts {
+		v := &o.Verdicts[i]
+		of := o.Snapshot.Meter(v.Rule)
+		if of == nil || i > 0 && o.Verdicts[i-1].Rule == v.Rule {
+			continue
+		}
+		a := &s.ensureAdmission(m).measure
+		if a.rules == nil {
+			a.rules, a.started = a.room[:0], m.now()
+		}
+		a.rules = append(a.rules, measuredRule{of, v.Rule.Adapt.Latency})
+		of.RecordStart(a.started)
+	}
+}
+
+// RecordResponse records that the response to the request begins with a status of HTTP, for the
+// measurements of rules with adapt. Only the first call has an effect. Wrap records the response itself, and
+// End records a response that has not begun.
+func (a *Admission) RecordResponse(status int) {
+	if a == nil || len(a.measure.rules) == 0 || !a.measure.done.CompareAndSwap(false, true) {
+		return
+	}
+	failed := isFailure(status)
+	a.measure.failed.Store(failed)
+	now := a.m.now()
+	for _, of := range a.measure.rules {
+		of.RecordDone(a.measure.started, now, of.latency, failed)
+	}
+}
+
+// recordFailure records that the handler failed after the response had begun.
+func (a *Admission) recordFailure() {
+	if len(a.measure.rules) == 0 || !a.measure.failed.CompareAndSwap(false, true) {
+		return
+	}
+	for _, of := range a.measure.rules {
+		of.RecordFailure()
+	}
+}
+
+// isFailure reports whether a status is that of a server that fails. A client can cause a 501 by its method.
+func isFailure(status int) bool {
+	return status >= http.StatusInternalServerError && status != http.StatusNotImplemented
+}

@@ -1,0 +1,128 @@
+package rules
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/enum"
+	"github.com/weir-go/weir/internal/strictyaml"
+)
+
+// Adapt makes the numbers of the limits of a rule follow the responses to its requests. All nodes multiply
+// the numbers by one factor, which falls while more requests are slow or fail than Slow and Errors allow.
+type Adapt struct {
+	Latency  time.Duration // a response that begins later is slow
+	Slow     float64       // part of the requests that may be slow
+	Errors   float64       // part of the requests that may fail, with 5xx except 501, or a panic
+	Min, Max float64       // bounds of the factor, 0.01 to 1
+}
+
+// String returns the adapt as text, like "20% to 100%: at most 5% slower than 200ms, and 5% failed".
+func (a *Adapt) String() string {
+	return fmt.Sprintf("%s to %s: at most %s slower than %s, and %s failed", percent(a.Min), percent(a.Max), percent(a.Slow), enum.Duration(a.Latency), percent(a.Errors))
+}
+
+func percent(part float64) string { return fmt.Sprintf("%.4g%%", part*100) }
+
+const (
+	minAdaptLatency = time.Millisecond
+	maxAdaptLatency = 5 * time.Minute
+	maxAdaptPer     = time.Minute // of a window: a longer one follows the factor too late
+	minAdaptPart    = 0.001
+	minFactor       = 0.01
+)
+
+// adapt reads the adapt of a rule.
+func (p *parser) adapt(r *Rule, v strictyaml.Value) {
+	if !v.Present() {
+		return
+	}
+	m := v.Map(adaptFields...)
+	a := &Adapt{
+		Latency: duration(m.Get("latency").Required(), minAdaptLatency, maxAdaptLatency),
+		Slow:    partOr(m, "slow", minAdaptPart, 0.05),
+		Errors:  partOr(m, "errors", minAdaptPart, 0.05),
+		Min:     partOr(m, "min", minFactor, 0.2),
+		Max:     partOr(m, "max", minFactor, 1),
+	}
+	if a.Max > 0 && a.Min >= a.Max {
+		v.Errorf("min is %s and max is %s: use a min below max", percent(a.Min), percent(a.Max))
+	}
+	r.Adapt = a
+	if p.set.adaptive == nil {
+		p.set.adaptive = make(map[string]*Rule)
+	}
+	p.set.adaptive[r.Name] = r
+	p.checkAdapt(r, v)
+}
+
+// checkAdapt reports an error for an adapt in a rule whose limits must not follow the responses.
+func (p *parser) checkAdapt(r *Rule, v strictyaml.Value) {
+	for i := range r.Limits {
+		l := &r.Limits[i]
+		switch base := &l.base; {
+		case base.Calendar != weir.NoCalendar:
+			v.Errorf("adapt in a rule with a calendar limit: a quota does not follow the load of a server, use a rule for each")
+			return
+		case base.Scope != weir.Regional:
+			v.Errorf("adapt in a rule with scope: %v: each region has its own factor, so the regions would share different numbers; use a rule for each", base.Scope)
+			return
+		case base.Ban != weir.Ban{}:
+			v.Errorf("adapt in a rule with ban: it would ban clients because a server is slow, remove one of them")
+			return
+		}
+		for variant := range l.variants() {
+			if n := l.numbers(variant); n.Per > maxAdaptPer && !isBucket(n.Algorithm) {
+				v.Errorf("adapt in a rule with a limit per %s: such a window follows the load too late, use at most %s or a bucket", enum.Duration(n.Per), enum.Duration(maxAdaptPer))
+				return
+			}
+		}
+	}
+}
+
+// partOr reads a percentage of at least low, or returns the default.
+func partOr(m strictyaml.Map, field string, low, byDefault float64) float64 {
+	v := m.Get(field)
+	if !v.Present() {
+		return byDefault
+	}
+	part := v.Unquoted().Percent()
+	if v.IsText() && part < low && (part > 0 || isZero(v.Text())) {
+		v.Errorf("%s is %s: use at least %s", field, v.Text(), percent(low))
+	}
+	return part
+}
+
+// scaled returns l with all numbers multiplied by a factor in percent: those of the tiers and of the values, too.
+func (l *Limit) scaled(factor int64) *Limit {
+	if factor == 100 {
+		return l
+	}
+	now := *l
+	now.base = scale(l.base, factor)
+	now.tiers = scaleAll(l.tiers, factor)
+	if l.values != nil {
+		values := *l.values
+		values.numbers = scaleAll(values.numbers, factor)
+		now.values = &values
+	}
+	return &now
+}
+
+func scaleAll(all []weir.Limit, factor int64) (scaled []weir.Limit) {
+	for _, l := range all {
+		scaled = append(scaled, scale(l, factor))
+	}
+	return scaled
+}
+
+// scale multiplies the numbers of a limit by a factor in percent, to at least 1. The kept part leaves at
+// least a unit.
+func scale(l weir.Limit, factor int64) weir.Limit {
+	l.Rate = max(1, l.Rate*factor/100)
+	if l.Burst > 0 {
+		l.Burst = max(1, l.Burst*factor/100)
+	}
+	return keep{units: (l.Keep*factor + 99) / 100}.in(l)
+}

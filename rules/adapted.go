@@ -1,0 +1,176 @@
+package rules
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weir-go/weir/internal/adapt"
+)
+
+// Adaptation is the state of a rule with Adapt, which all nodes share.
+type Adaptation struct {
+	Rule   string
+	Factor float64   // of the numbers in force, in steps of 0.01
+	Reason string    // reason of the last change; empty if the factor never changed
+	At     time.Time // time of the last change
+}
+
+// adaptation is a published state of a rule with Adapt.
+type adaptation struct {
+	Control // is zero: the value has no end
+	state   Adaptation
+}
+
+const adaptPrefix = "adapt/"
+
+// readAdaptation reads the published value of the name of a rule.
+func readAdaptation(name string, value []byte) (controlled, error) {
+	state, err := adapt.State{}.Follow(value, time.Time{})
+	if err != nil {
+		return nil, fmt.Errorf("rules: %s: %w", name, err)
+	}
+	return &adaptation{state: Adaptation{name, state.Factor, string(state.Reason), state.At}}, nil
+}
+
+func (a *adaptation) apply(_ *Book, s *Snapshot) {
+	if s.adaptive[a.state.Rule] == nil {
+		return
+	}
+	if s.adapted == nil {
+		s.adapted = make(map[string]*adaptation)
+	}
+	s.adapted[a.state.Rule] = a
+}
+
+// newFactors returns the factors of the rules, which newSnapshot applies to no limit.
+func (s *Set) newFactors() []int64 {
+	if s.adaptive == nil {
+		return nil
+	}
+	return slices.Repeat([]int64{100}, len(s.rules))
+}
+
+// factorOf returns the factor of a rule with Adapt, in percent.
+func (s *Snapshot) factorOf(r *Rule) int64 {
+	factor := r.Adapt.Max
+	if a := s.adapted[r.Name]; a != nil {
+		factor = min(max(a.state.Factor, r.Adapt.Min), r.Adapt.Max)
+	}
+	return int64(math.Round(factor * 100))
+}
+
+// scaleCounts makes the Limiters of the rules whose factor differs from that of the counts in s. Counts in
+// use continue with the new numbers.
+func (s *Snapshot) scaleCounts(b *Book) {
+	isOwn := false // s may change counts and factors, which it shares with earlier Snapshots
+	for _, r := range s.adaptive {
+		factor := s.factorOf(r)
+		if factor == s.factors[r.Index] {
+			continue
+		}
+		if !isOwn {
+			s.counts, s.factors, isOwn = slices.Clone(s.counts), slices.Clone(s.factors), true
+		}
+		s.factors[r.Index] = factor
+		for i := range r.Limits {
+			full, l := r.Limits[i].at(s.open), s.InForce(&r.Limits[i])
+			counts := make([]Count, l.variants())
+			for v := range counts {
+				c, err := newCount(b.node, l, l.numbers(v))
+				if err != nil { // the node is closed
+					return
+				}
+				c.full = Capacity(full.numbers(v))
+				counts[v] = c
+			}
+			s.counts[l.Index] = counts
+		}
+	}
+}
+
+// Afford returns the units that a request spends. A request that costs more than its limit grants only because
+// of the factor of the rule spends the whole limit.
+func (c *Count) Afford(units int64, critical bool) int64 {
+	if units > c.full {
+		return units
+	}
+	return c.afford(units, critical) // so that Afford is inlined
+}
+
+func (c *Count) afford(units int64, critical bool) int64 {
+	l, _ := c.For(critical)
+	return min(units, Capacity(l.Limit()))
+}
+
+// Adaptation returns the state of a rule. ok is false for a rule without Adapt.
+func (s *Snapshot) Adaptation(r *Rule) (a Adaptation, ok bool) {
+	if r.Adapt == nil {
+		return a, false
+	}
+	if of := s.adapted[r.Name]; of != nil {
+		a = of.state
+	}
+	a.Rule, a.Factor = r.Name, float64(s.factors[r.Index])/100
+	return a, true
+}
+
+// Adaptations returns the states of all rules with Adapt, sorted by rule.
+func (s *Snapshot) Adaptations() (all []Adaptation) {
+	for _, r := range s.adaptive {
+		a, _ := s.Adaptation(r)
+		all = append(all, a)
+	}
+	slices.SortFunc(all, func(a, b Adaptation) int { return strings.Compare(a.Rule, b.Rule) })
+	return all
+}
+
+// maxChanges is the maximum number of changes of factors that a Book remembers.
+const maxChanges = 20
+
+// recordAdaptations counts and logs the changes of factors since an earlier Snapshot. The log is limited. The
+// caller must hold mu.
+func (b *Book) recordAdaptations(before, now map[string]*adaptation) {
+	for _, rule := range slices.Sorted(maps.Keys(now)) {
+		a := now[rule].state
+		if was := before[rule]; was != nil && a.Factor == was.state.Factor || b.current.Load() == nil {
+			continue
+		}
+		if b.changed[rule] == nil {
+			if b.changed == nil {
+				b.changed = make(map[string]map[string]uint64)
+			}
+			b.changed[rule] = make(map[string]uint64)
+		}
+		b.changed[rule][a.Reason]++
+		b.changes = append(b.changes, a)
+		b.changes = b.changes[max(0, len(b.changes)-maxChanges):]
+		if unlogged, due := b.rescaled.Due(time.Now()); due {
+			b.log.Info("the factor of a rule has changed", "rule", rule, "factor", a.Factor, "reason", a.Reason, "unlogged", unlogged)
+		}
+	}
+}
+
+// FactorChanges returns the last changes of factors that this node has seen, at most 20, newest first.
+func (b *Book) FactorChanges() []Adaptation {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	changes := slices.Clone(b.changes)
+	slices.Reverse(changes)
+	return changes
+}
+
+// factorStats sets the factors of all rules with Adapt, and the number of their changes. The caller must hold
+// mu.
+func (b *Book) factorStats(s *BookStats, now *Snapshot) {
+	s.Factors, s.FactorChanges = make(map[string]float64), make(map[string]map[string]uint64)
+	for _, a := range now.Adaptations() {
+		s.Factors[a.Rule] = a.Factor
+		changes := map[string]uint64{string(adapt.Slow): 0, string(adapt.Errors): 0, string(adapt.Queue): 0, string(adapt.Recovered): 0}
+		maps.Copy(changes, b.changed[a.Rule])
+		s.FactorChanges[a.Rule] = changes
+	}
+}

@@ -1,0 +1,50 @@
+package rules
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/weir-go/weir/internal/strictyaml"
+)
+
+// Raise makes nodes suggest higher numbers for keys that the limits of a rule deny steadily.
+type Raise struct {
+	Denied float64       // part of the requests of a key that is denied, from which there is a suggestion
+	For    time.Duration // time for which the key must have been denied
+	Most   float64       // the highest multiple of the numbers in the file that is suggested
+}
+
+const (
+	minRaiseFor, maxRaiseFor   = time.Minute, 24 * time.Hour
+	minRaiseMost, maxRaiseMost = 1.1, 100
+)
+
+// raise reads the raise of a rule.
+func (p *parser) raise(r *Rule, v strictyaml.Value, isShadow bool) {
+	if !v.Present() {
+		return
+	}
+	m := v.Map(raiseFields...)
+	r.Raise = &Raise{Denied: partOr(m, "denied", 0.01, 0.1), For: 5 * time.Minute, Most: 2}
+	if d := m.Get("for"); d.Present() {
+		r.Raise.For = duration(d, minRaiseFor, maxRaiseFor)
+	}
+	if most := m.Get("most"); most.Present() {
+		r.Raise.Most = most.Float(minRaiseMost, maxRaiseMost)
+	}
+	switch {
+	case isShadow:
+		v.Errorf("raise in a rule with shadow: true: a shadow denies nothing, remove one of them")
+	case r.key.isGlobal():
+		v.Errorf("raise in a rule with key global: one count of all requests has no hot key, remove it")
+	case slices.ContainsFunc(r.Limits, func(l Limit) bool { return l.tiers != nil }):
+		v.Errorf("raise in a rule with other numbers for tiers: the tier of a hot key is not known; set multiply: false, or remove it")
+	}
+	p.set.raising = append(p.set.raising, r)
+}
+
+// raisedTo returns a number that covers the demand for a limit, at most the given multiple of that of the file.
+func raisedTo(now, file int64, demand, most float64) int64 {
+	return int64(min(math.Ceil(float64(now)*demand), math.Floor(float64(file)*most), maxRate))
+}

@@ -85,7 +85,9 @@ func Open(ctx context.Context, node *weir.Node, path string, o BookOptions) (*Bo
 	if o.Poll < 0 {
 		return nil, fmt.Errorf("%w BookOptions.Poll: %v: use more than 0, or 0 for %v", weir.ErrInvalid, o.Poll, poll)
 	}
-	return OpenSource(ctx, node, newFileSource(path, o.Poll, o.Logger), o)
+	source := newFileSource(path, o.Poll, o.Logger)
+	o.Poll = 0
+	return OpenSource(ctx, node, source, o)
 }
 
 // Static returns a Book of a Set that has no source. Only Replace changes its Set. Overrides have their

@@ -1,10 +1,17 @@
 package rules
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"strings"
 	"time"
 
 	"github.com/weir-go/weir"
@@ -32,6 +39,59 @@ type Text struct {
 	Version string // version of the text in its source, such as a revision or a hash; not empty. It is not the field version of the text
 }
 
+// SourceOptions configure a Source. The zero SourceOptions are valid.
+type SourceOptions struct {
+	Logger    *slog.Logger      // slog.Default if nil
+	Poll      time.Duration     // interval at which the text is read even if no event reports a change, at least 100 ms; 5 s if zero
+	Token     string            // sent to a URL as a bearer token; none if empty. A URL without TLS may have one only on this machine
+	Transport http.RoundTripper // for a URL, with its certificates; http.DefaultTransport if nil
+}
+
+const leastPoll = 100 * time.Millisecond
+
+// NewSource returns the source at a location, for OpenSource: a file, a directory, or a URL.
+//
+// A directory has fragments, which are its files *.yaml without hidden files. In the order of their names
+// they are one rules file. Only rules, deny and $schema may be in several fragments, so version is in a
+// single fragment. All files of a ConfigMap change at once.
+//
+// A URL is of http or https. Its ETag, if there is one, is the version of the text. A response is awaited for
+// 10 s, a redirect must not leave https, and a Retry-After of up to 5 minutes is obeyed. Poll bounds the age of the
+// rules. Name is the URL without its query.
+func NewSource(location string, o SourceOptions) (Source, error) {
+	invalid := func(format string, args ...any) error {
+		return fmt.Errorf("%w NewSource: "+format, append([]any{weir.ErrInvalid}, args...)...)
+	}
+	if o.Poll != 0 && o.Poll < leastPoll {
+		return nil, invalid("Poll is %v: use at least %v, or 0 for %v", o.Poll, leastPoll, poll)
+	}
+	o.Poll = cmp.Or(o.Poll, poll)
+	scheme, _, isURL := strings.Cut(location, "://")
+	switch {
+	case location == "":
+		return nil, invalid("the location is empty: name a file, a directory or a URL")
+	case !isURL && (o.Token != "" || o.Transport != nil):
+		return nil, invalid("Token or Transport for %s: only a URL has them", location)
+	case !isURL:
+		if info, err := os.Stat(location); strings.HasSuffix(location, "/") || err == nil && info.IsDir() {
+			return newDirSource(location, o.Poll, o.Logger), nil
+		}
+		return newFileSource(location, o.Poll, o.Logger), nil
+	case scheme != "http" && scheme != "https":
+		return nil, invalid("%q is not read: use http or https, a file or a directory", scheme+"://")
+	}
+	u, err := url.Parse(location)
+	switch {
+	case err != nil || u.Host == "":
+		return nil, invalid("the URL is not valid: write it like https://rules.example.com/weir.yaml")
+	case u.User != nil:
+		return nil, invalid("the URL of %s has credentials: remove them, and set Token", u.Host)
+	case o.Token != "" && scheme == "http" && !isLocal(u.Hostname()):
+		return nil, invalid("Token for http://%s: use https, so that only the server reads the token", u.Host)
+	}
+	return newHTTPSource(u, o), nil
+}
+
 const (
 	firstWait    = 30 * time.Second       // maximum time of the first reading
 	cacheWait    = 5 * time.Second        // maximum time of the first reading if there is a cache
@@ -42,13 +102,16 @@ const (
 // OpenSource reads the text of a source, and then each further text, until Close. It returns the error of
 // the first reading, which ends after 30 s, unless the Cache has a text. If the source later fails, or has
 // an invalid text, the last valid version stays in force, and the error is logged and reported in Stats.
-// Poll of the options has no effect.
+// Poll of the options must be zero.
 func OpenSource(ctx context.Context, node *weir.Node, source Source, o BookOptions) (*Book, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if source == nil {
+	switch {
+	case source == nil:
 		return nil, fmt.Errorf("%w OpenSource: the Source is nil: use NewSource, or Static for a Set", weir.ErrInvalid)
+	case o.Poll != 0:
+		return nil, fmt.Errorf("%w BookOptions.Poll: %v: only Open has it, use SourceOptions.Poll", weir.ErrInvalid, o.Poll)
 	}
 	b := newBook(node, node, o.Logger)
 	b.source, b.stats.Source, b.cache = source, source.Name(), o.Cache
@@ -121,4 +184,10 @@ func (b *Book) followSource(ctx context.Context, known string) {
 		case <-time.After(wait):
 		}
 	}
+}
+
+// isLocal reports whether a host is this machine.
+func isLocal(host string) bool {
+	addr, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && addr.IsLoopback()
 }

@@ -92,6 +92,8 @@ func TestFirstErrorOfSourceIsReturned(t *testing.T) {
 	require.ErrorContains(t, err, "fake.yaml:1:8: ")
 	_, err = OpenSource(t.Context(), n, nil, BookOptions{})
 	require.ErrorIs(t, err, weir.ErrInvalid)
+	_, err = OpenSource(t.Context(), n, newFakeSource(failed), BookOptions{Poll: time.Second})
+	require.ErrorContains(t, err, "only Open has it, use SourceOptions.Poll")
 }
 
 func TestTextWithoutVersionIsRefused(t *testing.T) {

@@ -75,11 +75,7 @@ func (s *fileSource) Next(ctx context.Context, known string) (Text, error) {
 		select {
 		case <-ctx.Done():
 			return Text{}, ctx.Err()
-		case e, ok := <-events:
-			if !ok {
-				events = nil
-				continue
-			}
+		case e := <-events:
 			if !s.isRelevant(filepath.Base(e.Name)) {
 				continue
 			}
@@ -88,11 +84,7 @@ func (s *fileSource) Next(ctx context.Context, known string) (Text, error) {
 				latest = now.Add(patience)
 			}
 			due.Reset(min(quiet, latest.Sub(now)))
-		case err, ok := <-errs:
-			if !ok {
-				errs = nil
-				continue
-			}
+		case err := <-errs:
 			s.logUnwatched(err)
 		case <-due.C:
 			latest, isRead = time.Time{}, true

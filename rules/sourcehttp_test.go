@@ -222,7 +222,7 @@ func TestNewSourceRefusesInvalidOptions(t *testing.T) {
 		{"", SourceOptions{}, "the location is empty"},
 		{"rules.yaml", SourceOptions{Poll: 99 * time.Millisecond}, "Poll is 99ms: use at least 100ms, or 0 for 5s"},
 		{"rules.yaml", SourceOptions{Poll: -1}, "Poll is -1ns"},
-		{"rules.yaml", SourceOptions{Token: "t"}, "Token for rules.yaml: only a URL has one"},
+		{"rules.yaml", SourceOptions{Token: "t"}, "Token or Transport for rules.yaml: only a URL has them"},
 		{"ftp://a/b", SourceOptions{}, `"ftp://" is not read`},
 		{"http://", SourceOptions{}, "the URL is not valid"},
 		{"https://a:b:c/%zz", SourceOptions{}, "the URL is not valid"},

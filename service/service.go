@@ -89,7 +89,7 @@ func Start(ctx context.Context, o Options) (*Service, error) {
 	if source == nil {
 		return s, nil
 	}
-	if s.Book, err = rules.OpenSource(ctx, node, source, rules.BookOptions{Cache: o.RulesCache}); err != nil {
+	if s.Book, err = rules.OpenSource(ctx, node, source, rules.BookOptions{Logger: o.Node.Logger, Cache: o.RulesCache}); err != nil {
 		return nil, errors.Join(err, node.Close())
 	}
 	return s, nil
@@ -101,7 +101,7 @@ func (o *Options) source() (rules.Source, error) {
 	case o.Rules != "" && o.Source != nil:
 		return nil, errors.New("service: Rules and Source are set: remove one of them")
 	case o.Rules != "":
-		return rules.NewSource(o.Rules, rules.SourceOptions{})
+		return rules.NewSource(o.Rules, rules.SourceOptions{Logger: o.Node.Logger})
 	case o.Source == nil && o.RulesCache != "":
 		return nil, errors.New("service: RulesCache without Rules and Source: remove it, or set one of them")
 	}

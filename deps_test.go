@@ -50,6 +50,7 @@ var testTools = [][]string{
 		"cluster/clustertest", "cluster/gossip/gossiptest", "internal/lab", "internal/snippets", "internal/testenv",
 	},
 	{"internal/testnode"},
+	{"contrib/internal/sourcetest"},
 }
 
 // toolPrograms are the directories, with all below them, of programs that test and measure Weir.
@@ -59,7 +60,7 @@ var toolPrograms = []string{"bench", "cmd/demo", "simulations"}
 var reaches = map[string][]string{
 	"crypto/tls":                      {".", "cluster"},
 	"github.com/hashicorp/memberlist": {"cluster/gossip"},
-	"net":                             {"cluster", "cluster/gossip", "httplimit", "internal/conns", "internal/lab", "internal/testnode", "weirtest"},
+	"net":                             {"cluster", "cluster/gossip", "httplimit", "contrib/internal/sourcetest", "internal/conns", "internal/lab", "internal/testnode", "weirtest"},
 	"net/http": {
 		"admin", "examples/gateway", "examples/login", "examples/modelgateway", "httplimit", "contrib/internal/framework", "page", "rules", "service",
 	},

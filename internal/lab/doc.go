@@ -6,6 +6,7 @@
 //   - [SchedulingDelay] measures how late a process runs, so that a test can subtract this time;
 //   - [CPU], [PeakMemory], [Resident] and [OpenFiles] measure the resources of a process;
 //   - [Histogram] counts durations;
+//   - [Proxy] is a network that a test makes slow, silent or unreachable;
 //   - [JudgeWindows] compares the admitted units of each window with a bound.
 //
 // No package of the product imports lab outside tests.

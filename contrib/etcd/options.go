@@ -1,0 +1,66 @@
+package etcdrules
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/weir-go/weir"
+)
+
+const (
+	defaultPoll    = 5 * time.Second
+	defaultTimeout = 5 * time.Second
+	keepalive      = 10 * time.Second // interval of the pings on a connection; gRPC allows no shorter interval
+	pingTimeout    = 3 * time.Second  // maximum time of a response to a ping
+	maxResponse    = 4 << 20          // bytes; more than the values that etcd stores by default
+)
+
+// Options are the options of [New]. Client.Endpoints and Key are required; all other fields
+// may be zero.
+type Options struct {
+	// Client configures the client of etcd: Endpoints, TLS, Username and Password. A zero
+	// DialTimeout is Timeout, a zero DialKeepAliveTime 10 s, a zero DialKeepAliveTimeout 3 s,
+	// a zero MaxCallRecvMsgSize 4 MiB, and without a Logger the client logs nothing. The
+	// Context has no effect.
+	Client clientv3.Config
+	// Key is the key whose value is the text of the rules.
+	Key string
+
+	Poll    time.Duration // interval of the reads without a change; 5 s if zero
+	Timeout time.Duration // maximum time of connecting, and of a read; 5 s if zero
+}
+
+// normalize returns the Options with defaults, and an error that names each invalid field.
+func (o Options) normalize() (Options, error) {
+	var errs []error
+	wrong := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%w etcdrules.Options: %s", weir.ErrInvalid, fmt.Sprintf(format, args...)))
+	}
+	if len(o.Client.Endpoints) == 0 {
+		wrong("Client.Endpoints is empty: name one endpoint at least")
+	}
+	if o.Key == "" {
+		wrong("Key is empty: use the key whose value is the text of the rules")
+	}
+	if o.Poll < 0 {
+		wrong("Poll %v: use more than 0, or 0 for %v", o.Poll, defaultPoll)
+	}
+	if o.Timeout < 0 {
+		wrong("Timeout %v: use more than 0, or 0 for %v", o.Timeout, defaultTimeout)
+	}
+	o.Poll, o.Timeout = cmp.Or(o.Poll, defaultPoll), cmp.Or(o.Timeout, defaultTimeout)
+	c := &o.Client
+	c.DialTimeout = cmp.Or(c.DialTimeout, o.Timeout)
+	c.DialKeepAliveTime = cmp.Or(c.DialKeepAliveTime, keepalive)
+	c.DialKeepAliveTimeout = cmp.Or(c.DialKeepAliveTimeout, pingTimeout)
+	c.MaxCallRecvMsgSize = cmp.Or(c.MaxCallRecvMsgSize, maxResponse)
+	if c.Logger == nil && c.LogConfig == nil {
+		c.Logger = zap.NewNop()
+	}
+	return o, errors.Join(errs...)
+}

@@ -1,0 +1,32 @@
+package etcdrules_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/weir-go/weir"
+	etcdrules "github.com/weir-go/weir/contrib/etcd"
+)
+
+func TestOptionsNameEachInvalidField(t *testing.T) {
+	_, err := etcdrules.New(etcdrules.Options{Poll: -1, Timeout: -time.Second})
+	require.ErrorIs(t, err, weir.ErrInvalid)
+	for _, part := range []string{"Client.Endpoints is empty", "Key is empty", "Poll -1ns", "Timeout -1s"} {
+		require.ErrorContains(t, err, part)
+	}
+}
+
+func TestNameHasNoCredentials(t *testing.T) {
+	source, err := etcdrules.New(etcdrules.Options{
+		Client: clientv3.Config{
+			Endpoints: []string{"https://root:sup3r-secret@a:2379", "b:2379"}, Username: "root", Password: "sup3r-secret",
+		},
+		Key: "/weir/production",
+	})
+	require.NoError(t, err)
+	require.Equal(t, "etcd://a:2379,b:2379/weir/production", source.Name())
+	require.NoError(t, source.Close())
+}

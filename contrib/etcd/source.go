@@ -1,0 +1,194 @@
+package etcdrules
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/weir-go/weir/rules"
+)
+
+var (
+	errClosed = errors.New("etcdrules: the Source is closed")
+	errEnded  = errors.New("the watch ended")
+)
+
+// Source reads a key of etcd. It is a rules.Source for one Book.
+type Source struct {
+	options Options
+
+	closed context.Context // done once Close is called
+	end    context.CancelFunc
+
+	mu         sync.Mutex       // held by Next and Close
+	client     *clientv3.Client // nil if there is no connection
+	disconnect func()           // closes client; not nil if client is not
+}
+
+// New returns a Source. The Source connects in Next, so an unavailable server is not an error
+// here. The error is weir.ErrInvalid, and names the remedy.
+func New(o Options) (*Source, error) {
+	o, err := o.normalize()
+	if err != nil {
+		return nil, err
+	}
+	s := &Source{options: o}
+	s.closed, s.end = context.WithCancel(context.Background())
+	return s, nil
+}
+
+// Name returns the endpoints and the key, without user and password.
+func (s *Source) Name() string {
+	var hosts []string
+	for _, endpoint := range s.options.Client.Endpoints {
+		if _, after, found := strings.Cut(endpoint, "://"); found {
+			endpoint = after
+		}
+		hosts = append(hosts, endpoint[strings.LastIndex(endpoint, "@")+1:])
+	}
+	return "etcd://" + strings.Join(hosts, ",") + "/" + strings.TrimPrefix(s.options.Key, "/")
+}
+
+// Next returns the present text if its version is not known, and otherwise waits for one. A
+// missing key is an error that wraps fs.ErrNotExist. After any other error, the next call
+// connects again.
+func (s *Source) Next(ctx context.Context, known string) (rules.Text, error) {
+	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
+	defer cancel()
+	defer context.AfterFunc(s.closed, cancel)()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	text, err := s.nextText(ctx, known)
+	switch {
+	case err == nil:
+		return text, nil
+	case !errors.Is(err, fs.ErrNotExist):
+		s.drop()
+	}
+	switch {
+	case s.closed.Err() != nil:
+		err = errClosed
+	case ctx.Err() != nil:
+		err = ctx.Err()
+	case errors.Is(err, context.DeadlineExceeded):
+		err = fmt.Errorf("%w: no endpoint with a quorum has answered within %v", err, s.options.Timeout)
+	}
+	return rules.Text{}, err
+}
+
+// Close closes the connections. A call of Next ends with an error.
+func (s *Source) Close() error {
+	s.end()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.drop()
+	return nil
+}
+
+// nextText reads the key until its version is not known, after each change and each poll interval.
+func (s *Source) nextText(ctx context.Context, known string) (rules.Text, error) {
+	if err := s.connect(ctx); err != nil {
+		return rules.Text{}, fmt.Errorf("etcdrules: connect: %w", err)
+	}
+	var changes clientv3.WatchChan
+	for {
+		text, revision, err := s.present(ctx)
+		if err != nil || text.Version != known {
+			return text, err
+		}
+		if changes == nil {
+			changes = s.watch(ctx, revision+1)
+		}
+		switch err := s.await(ctx, changes); {
+		case errors.Is(err, rpctypes.ErrCompacted):
+			changes = nil // the next read returns a later revision
+		case err != nil:
+			return rules.Text{}, fmt.Errorf("etcdrules: watch: %w", err)
+		}
+	}
+}
+
+// connect ensures that there is a client. New waits only if there is a user to authenticate.
+func (s *Source) connect(ctx context.Context) error {
+	if s.client != nil {
+		return nil
+	}
+	config := s.options.Client
+	life, end := context.WithCancel(context.Background())
+	config.Context = life
+	keep := context.AfterFunc(ctx, end)
+	client, err := clientv3.New(config)
+	keep()
+	if err != nil {
+		end()
+		return err
+	}
+	s.client, s.disconnect = client, func() {
+		_ = client.Close()
+		end()
+	}
+	return nil
+}
+
+// present returns the present text, and the revision of the store at which it was read. The
+// read is linearizable. A revision of its own is not a version: after a restored backup, the
+// same revision may have another value.
+func (s *Source) present(ctx context.Context) (rules.Text, int64, error) {
+	limited, cancel := context.WithTimeout(ctx, s.options.Timeout)
+	defer cancel()
+	response, err := s.client.Get(limited, s.options.Key)
+	switch {
+	case err != nil:
+		return rules.Text{}, 0, fmt.Errorf("etcdrules: read: %w", err)
+	case len(response.Kvs) == 0:
+		return rules.Text{}, 0, fmt.Errorf("etcdrules: there is no key %q: put it: %w", s.options.Key, fs.ErrNotExist)
+	}
+	kv := response.Kvs[0]
+	sum := sha256.Sum256(kv.Value)
+	version := strconv.FormatInt(kv.ModRevision, 10) + "-" + hex.EncodeToString(sum[:6])
+	return rules.Text{Name: s.options.Key, Bytes: kv.Value, Version: version}, response.Header.Revision, nil
+}
+
+// watch watches the key from a revision on, until ctx is done. If the server does not
+// confirm the watch in time, the channel is closed.
+func (s *Source) watch(ctx context.Context, revision int64) clientv3.WatchChan {
+	watching, stop := context.WithCancel(ctx)
+	late := time.AfterFunc(s.options.Timeout, stop)
+	defer late.Stop()
+	return s.client.Watch(watching, s.options.Key, clientv3.WithRev(revision))
+}
+
+// await returns after a change or the poll interval.
+func (s *Source) await(ctx context.Context, changes clientv3.WatchChan) error {
+	poll := time.NewTimer(s.options.Poll)
+	defer poll.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-poll.C:
+		return nil
+	case change, open := <-changes:
+		if !open {
+			return errEnded
+		}
+		return change.Err()
+	}
+}
+
+// drop closes the client.
+func (s *Source) drop() {
+	if s.client != nil {
+		s.disconnect()
+		s.client, s.disconnect = nil, nil
+	}
+}

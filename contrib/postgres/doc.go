@@ -1,0 +1,18 @@
+// Package pgrules reads rules from a row of a Postgres table, which all nodes share. A
+// [Source] is a source of package rules:
+//
+//	source, err := pgrules.New(pgrules.Options{Connection: "postgres://weir@db/ops", Name: "production"})
+//	...
+//	defer source.Close() // after the Book
+//	book, err := rules.OpenSource(ctx, node, source, rules.BookOptions{})
+//
+// [Schema] creates the table. The text of the row is that of a rules file:
+//
+//	INSERT INTO weir_rules (name, text) VALUES ('production', '...')
+//	ON CONFLICT (name) DO UPDATE SET text = EXCLUDED.text;
+//
+// A trigger notifies all Sources of a change, by NOTIFY. A Source listens on a single
+// connection, and also queries the row once in each Options.Poll. The query detects a dead
+// connection, and finds changes without a notification, such as those behind a pooler, on
+// a standby or by logical replication.
+package pgrules

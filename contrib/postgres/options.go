@@ -1,0 +1,89 @@
+package pgrules
+
+import (
+	"cmp"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/weir-go/weir"
+)
+
+// Schema is the SQL that creates the table weir_rules and its triggers, in the first schema
+// of the search_path. Executing it again changes nothing. It needs Postgres 11 or newer.
+//
+//go:embed schema.sql
+var Schema string
+
+const (
+	defaultPoll    = 5 * time.Second
+	defaultTimeout = 5 * time.Second
+)
+
+// Options are the options of [New]. Name is required; all other fields may be zero.
+type Options struct {
+	// Connection is a URL or a list of keys and values, as psql accepts them. It may name
+	// several hosts. The environment (PGHOST, PGPASSWORD, ...) and the files of passwords and
+	// services add what it lacks. Only with sslmode=verify-full is the server authenticated.
+	Connection string
+	// Name is the name of the row in the table weir_rules.
+	Name string
+
+	Poll    time.Duration // interval of the queries without a notification; 5 s if zero
+	Timeout time.Duration // maximum time of a query, and of connecting to a host; 5 s if zero
+}
+
+// parse returns the configuration of the connection, and the Options with defaults.
+func (o Options) parse() (*pgconn.Config, Options, error) {
+	var errs []error
+	wrong := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%w pgrules.Options: %s", weir.ErrInvalid, fmt.Sprintf(format, args...)))
+	}
+	if o.Name == "" {
+		wrong("Name is empty: use the name of a row in the table weir_rules")
+	}
+	if o.Poll < 0 {
+		wrong("Poll %v: use more than 0, or 0 for %v", o.Poll, defaultPoll)
+	}
+	if o.Timeout < 0 {
+		wrong("Timeout %v: use more than 0, or 0 for %v", o.Timeout, defaultTimeout)
+	}
+	config, err := pgconn.ParseConfig(o.Connection)
+	switch file := new(fs.PathError); {
+	case errors.As(err, &file):
+		wrong("Connection: %v", file)
+	case err != nil: // err may contain a part of the password
+		wrong("Connection, or the PG variables of the environment, cannot be parsed: use postgres://USER@HOST/DATABASE, and try it with psql")
+	}
+	o.Poll, o.Timeout = cmp.Or(o.Poll, defaultPoll), cmp.Or(o.Timeout, defaultTimeout)
+	return config, o, errors.Join(errs...)
+}
+
+// connecting marks the context of a connection attempt.
+type connecting struct{}
+
+var errNoCancel = errors.New("pgrules: the query of a broken connection is not canceled")
+
+// prepare sets the parameters of the connections. The client of Postgres also dials to cancel
+// the query of a broken connection. A Source never does so, because the query is a short one
+// and the host may be gone.
+func prepare(config *pgconn.Config, timeout time.Duration) {
+	config.ConnectTimeout = cmp.Or(config.ConnectTimeout, timeout)
+	config.RuntimeParams["client_encoding"] = "UTF8"
+	if config.RuntimeParams["application_name"] == "" {
+		config.RuntimeParams["application_name"] = "weir"
+	}
+	dial := config.DialFunc
+	config.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		if ctx.Value(connecting{}) == nil {
+			return nil, errNoCancel
+		}
+		return dial(ctx, network, address)
+	}
+}

@@ -1,0 +1,201 @@
+package pgrules
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/weir-go/weir/internal/strictyaml"
+	"github.com/weir-go/weir/rules"
+)
+
+const (
+	// pace is the minimum time between two queries. It bounds the load by frequent
+	// notifications.
+	pace = 100 * time.Millisecond
+	// closeTimeout bounds the time in which a connection is closed.
+	closeTimeout = time.Second
+)
+
+// Codes of errors of Postgres.
+const (
+	readOnly = "25006" // a standby has no LISTEN
+	noTable  = "42P01"
+)
+
+// query returns the version of a row, and its text if the version is not $2. A revision of its
+// own is not enough: after a fail-over or a restored backup, the same revision may have another
+// text.
+var query = `SELECT version, CASE WHEN version <> $2 THEN left(text, ` + strconv.Itoa(strictyaml.MaxBytes+1) + `) END
+FROM (SELECT text, revision || '-' || left(encode(sha256(convert_to(text, 'UTF8')), 'hex'), 12) AS version
+	FROM weir_rules WHERE name = $1 AND text IS NOT NULL) AS present`
+
+var errClosed = errors.New("pgrules: the Source is closed")
+
+// Source reads a row of the table weir_rules. It is a rules.Source for one Book.
+type Source struct {
+	config  *pgconn.Config
+	name    string // of the row
+	poll    time.Duration
+	timeout time.Duration
+
+	closed context.Context // done once Close is called
+	end    context.CancelFunc
+
+	mu      sync.Mutex     // held by Next and Close
+	conn    *pgconn.PgConn // nil if there is no connection
+	read    time.Time      // time of the last query
+	changed bool           // a notification has arrived since the last query began
+}
+
+// New returns a Source. The Source connects in Next, so an unavailable server is not an error
+// here. The error is weir.ErrInvalid, and names the remedy.
+func New(o Options) (*Source, error) {
+	config, o, err := o.parse()
+	if err != nil {
+		return nil, err
+	}
+	prepare(config, o.Timeout)
+	s := &Source{config: config, name: o.Name, poll: o.Poll, timeout: o.Timeout}
+	s.closed, s.end = context.WithCancel(context.Background())
+	config.OnNotification = func(*pgconn.PgConn, *pgconn.Notification) { s.changed = true }
+	return s, nil
+}
+
+// Name returns the address of the row, without user and password.
+func (s *Source) Name() string {
+	host := net.JoinHostPort(s.config.Host, strconv.Itoa(int(s.config.Port)))
+	return "postgres://" + host + "/" + s.config.Database + "/weir_rules/" + s.name
+}
+
+// Next returns the present text if its version is not known, and otherwise waits for one. A
+// missing row is an error that wraps fs.ErrNotExist. After any other error, the next call
+// connects again.
+func (s *Source) Next(ctx context.Context, known string) (rules.Text, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.closed, cancel)()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for {
+		text, err := s.present(ctx, known)
+		if err == nil && text.Version == known {
+			err = s.await(ctx)
+		}
+		switch {
+		case s.closed.Err() != nil:
+			return rules.Text{}, errClosed
+		case err != nil:
+			return rules.Text{}, err
+		case text.Version != known:
+			return text, nil
+		}
+	}
+}
+
+// Close closes the connection. A call of Next ends with an error.
+func (s *Source) Close() error {
+	s.end()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.disconnect()
+	return nil
+}
+
+// present returns the version of the row, with the text if the version is not known.
+func (s *Source) present(ctx context.Context, known string) (rules.Text, error) {
+	if err := s.connect(ctx); err != nil {
+		return rules.Text{}, err
+	}
+	s.read, s.changed = time.Now(), false
+	limited, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	result := s.conn.ExecParams(limited, query, [][]byte{[]byte(s.name), []byte(known)}, nil, nil, nil).Read()
+	switch {
+	case result.Err != nil:
+		return rules.Text{}, s.fail(ctx, "query", result.Err)
+	case len(result.Rows) == 0:
+		return rules.Text{}, fmt.Errorf("pgrules: the table weir_rules has no row %q: insert it: %w", s.name, fs.ErrNotExist)
+	}
+	row := result.Rows[0]
+	return rules.Text{Name: "weir_rules/" + s.name, Bytes: row[1], Version: string(row[0])}, nil
+}
+
+// connect ensures that there is a connection that listens, unless the server is a standby.
+func (s *Source) connect(ctx context.Context) error {
+	if s.conn != nil {
+		return nil
+	}
+	whole := s.config.ConnectTimeout*time.Duration(1+len(s.config.Fallbacks)) + s.timeout // each host, and LISTEN
+	limited, cancel := context.WithTimeout(context.WithValue(ctx, connecting{}, true), whole)
+	defer cancel()
+	conn, err := pgconn.ConnectConfig(limited, s.config)
+	if err != nil {
+		return s.fail(ctx, "connect", err)
+	}
+	s.conn = conn
+	if _, err = conn.Exec(limited, "LISTEN weir_rules").ReadAll(); err != nil && codeOf(err) != readOnly {
+		return s.fail(ctx, "listen", err)
+	}
+	return nil
+}
+
+// await returns after a notification or the poll interval.
+func (s *Source) await(ctx context.Context) error {
+	if !s.changed {
+		limited, cancel := context.WithTimeout(ctx, s.poll)
+		err := s.conn.WaitForNotification(limited)
+		late := limited.Err() != nil
+		cancel()
+		if err != nil && !late {
+			return s.fail(ctx, "wait", err)
+		}
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(time.Until(s.read.Add(pace))):
+		return ctx.Err()
+	}
+}
+
+// fail closes the connection, and returns the error to report: that of ctx if it is done.
+func (s *Source) fail(ctx context.Context, doing string, err error) error {
+	s.disconnect()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if codeOf(err) == noTable {
+		err = fmt.Errorf("%w: create it by pgrules.Schema", err)
+	}
+	return fmt.Errorf("pgrules: %s: %w", doing, err)
+}
+
+// disconnect closes the connection. It waits for the goroutine with which the client may
+// have begun to close a broken connection.
+func (s *Source) disconnect() {
+	if s.conn == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	_ = s.conn.Close(ctx)     // does nothing for a broken connection
+	_ = s.conn.Conn().Close() // ends that goroutine
+	<-s.conn.CleanupDone()
+	s.conn = nil
+}
+
+// codeOf returns the code of an error of Postgres, or "".
+func codeOf(err error) string {
+	if refused := new(pgconn.PgError); errors.As(err, &refused) {
+		return refused.Code
+	}
+	return ""
+}

@@ -34,6 +34,9 @@ type httpSource struct {
 }
 
 func newHTTPSource(u *url.URL, o SourceOptions) *httpSource {
+	if standard, is := http.DefaultTransport.(*http.Transport); is && o.Transport == nil {
+		o.Transport = standard.Clone() // with connections of its own, which Next closes
+	}
 	return &httpSource{
 		url: u.String(), name: u.Scheme + "://" + u.Host + u.EscapedPath(), // queries may have credentials
 		token: o.Token, every: o.Poll,
@@ -57,6 +60,9 @@ func (s *httpSource) Name() string { return s.name }
 // Next requests the text at once if none is known, unless a Retry-After has not passed, and otherwise
 // periodically. Nodes that were started together request it at different times.
 func (s *httpSource) Next(ctx context.Context, known string) (Text, error) {
+	if known == "" {
+		s.client.CloseIdleConnections() // after an error; a request without a response leaves a dead one of HTTP/2 open
+	}
 	var wait time.Duration
 	for {
 		if known != "" {

@@ -1,15 +1,18 @@
 package rules
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/lab"
 	"github.com/weir-go/weir/internal/strictyaml"
 	"github.com/weir-go/weir/weirtest"
 )
@@ -273,4 +277,31 @@ func TestThreeNodesFollowURLWithinASecond(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A request that gets no response does not close a connection of HTTP/2, so that all later requests would be
+// sent on a dead one.
+func TestDeadConnectionToURLIsReplaced(t *testing.T) {
+	s := &ruleServer{text: ratedFile(1, 10)}
+	server := httptest.NewUnstartedServer(s)
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	proxy := lab.StartProxy(t, server.Listener.Addr().String())
+	var dials atomic.Int32
+	transport := server.Client().Transport.(*http.Transport).Clone()
+	transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		if dials.Add(1) == 1 {
+			address = proxy.Addr()
+		}
+		return new(net.Dialer).DialContext(ctx, network, address)
+	}
+	source, err := NewSource(server.URL, SourceOptions{Poll: leastPoll, Transport: transport})
+	require.NoError(t, err)
+	source.(*httpSource).client.Timeout = 100 * time.Millisecond
+	b, _ := openSource(t, source, BookOptions{})
+	proxy.SetSilent(true)
+	s.set(ratedFile(2, 20), nil)
+	eventually(t, "no response", func() bool { return b.Stats().LastError != nil })
+	eventually(t, "changed", func() bool { return rateOf(b) == 20 })
 }

@@ -119,6 +119,9 @@ type Rules struct {
 	Switches  int       `json:"switches"`
 	Blocks    int       `json:"blocks"`
 
+	Published   *PublishedText `json:"published,omitempty"`    // the text in force, unless it is of the source
+	RefusedText *PublishedText `json:"refused_text,omitempty"` // a published text that cannot be in force
+
 	Blocked map[string]uint64 `json:"blocked"` // refused requests, by the kind of the block
 
 	Outcomes []RuleOutcomes `json:"outcomes"` // in the order of the rules

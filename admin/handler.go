@@ -131,6 +131,7 @@ type request struct {
 	by          string              // name of the client, if the gate knows a name
 	rest        string              // end of the path, after the path of the route; escaped after extAuthzPath
 	stepTimeout time.Duration       // for the body
+	maxBody     int64               // maximum size of the body, in bytes
 	rules       *rules.Snapshot     // current rules if the route is ofRules, nil otherwise
 }
 
@@ -149,6 +150,7 @@ const (
 	bare                           // accepts no parameters
 	forServices                    // is also served by CheckHandler
 	anyMethod                      // answers every method as GET
+	hasText                        // accepts a body with a text of rules
 )
 
 var routes = []route{
@@ -178,6 +180,7 @@ var routes = []route{
 	{http.MethodGet, "/v1/totals", (*api).totals, bare},
 	{http.MethodGet, "/v1/top", (*api).top, 0},
 	{http.MethodGet, "/v1/rules", (*api).rules, ofRules | bare},
+	{http.MethodPut, "/v1/rules", (*api).putRules, ofRules | hasText},
 	{http.MethodPost, "/v1/check", (*api).check, forServices},
 	{http.MethodPost, "/v1/take", (*api).takeUnits, ofRules | forServices},
 	{http.MethodPost, "/v1/peek", (*api).peek, ofRules | forServices},
@@ -291,7 +294,10 @@ func (a *api) answer(w http.ResponseWriter, r *http.Request) (status int, answer
 func (a *api) serve(w http.ResponseWriter, r *http.Request, route route, by, rest string) (status int, answer any, err error) {
 	ctx, cancel := context.WithTimeout(r.Context(), 2*a.stepTimeout)
 	defer cancel()
-	of := &request{r.WithContext(ctx), w, by, rest, a.stepTimeout, nil}
+	of := &request{r.WithContext(ctx), w, by, rest, a.stepTimeout, maxBodyBytes, nil}
+	if route.traits&hasText != 0 {
+		of.maxBody = maxTextBytes
+	}
 	if route.traits&ofRules != 0 {
 		if of.rules, err = a.currentRules(); err != nil {
 			return 0, nil, err

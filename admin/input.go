@@ -25,7 +25,8 @@ import (
 
 const (
 	maxBodyBytes = 64 << 10
-	maxKeyBytes  = 1024 // the maximum of a node
+	maxTextBytes = 4 << 20 // of a body with a text of rules, of at most 1 MiB before it is encoded
+	maxKeyBytes  = 1024    // the maximum of a node
 	maxUnits     = 1_000_000_000_000
 )
 
@@ -118,7 +119,7 @@ func (r *request) parameters(fields ...field) error {
 	return wrong.err()
 }
 
-// body reads the body, which must be a JSON object of at most maxBodyBytes. Unknown, repeated and missing
+// body reads the body, which must be a JSON object of at most r.maxBody bytes. Unknown, repeated and missing
 // fields are errors.
 func (r *request) body(fields ...field) error {
 	kind, parameters, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
@@ -130,10 +131,10 @@ func (r *request) body(fields ...field) error {
 	}
 	// The error is ignored, because a recorder in a test supports no deadlines.
 	_ = http.NewResponseController(r.w).SetReadDeadline(time.Now().Add(r.stepTimeout))
-	text, err := io.ReadAll(http.MaxBytesReader(r.w, r.Body, maxBodyBytes))
+	text, err := io.ReadAll(http.MaxBytesReader(r.w, r.Body, r.maxBody))
 	switch {
 	case errors.As(err, new(*http.MaxBytesError)):
-		return refuse(http.StatusRequestEntityTooLarge, "the body is larger than %d bytes", maxBodyBytes)
+		return refuse(http.StatusRequestEntityTooLarge, "the body is larger than %d bytes", r.maxBody)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return refuse(http.StatusRequestTimeout, "the body did not arrive within %v", r.stepTimeout)
 	case err != nil:

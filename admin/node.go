@@ -134,7 +134,7 @@ func showRules(b *rules.Book, stats weir.Stats) *Rules {
 	return &Rules{
 		Version: s.Version, Hash: s.Hash, Serial: s.Serial, LoadedAt: s.LoadedAt.UTC().Truncate(time.Second), Loads: s.Loads, Refused: s.Refused,
 		InForce: s.LastError == nil, Missing: s.Missing, Rules: s.Rules, Limits: s.Limits, Overrides: s.Overrides, Switches: s.Switches, Blocks: s.Blocks, Blocked: s.Blocked,
-		Outcomes: outcomes, Factors: factors,
+		Outcomes: outcomes, Factors: factors, Published: showText(s.Published), RefusedText: showText(s.RefusedText),
 	}
 }
 

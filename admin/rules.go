@@ -27,6 +27,9 @@ type rulesAnswer struct {
 	Tiers     []string     `json:"tiers"`
 	Times     []string     `json:"times"`
 	Rules     []ruleAnswer `json:"rules"`
+
+	Published   *PublishedText `json:"published,omitempty"`    // the text in force, unless it is of the source
+	RefusedText *PublishedText `json:"refused_text,omitempty"` // a published text that cannot be in force
 }
 
 // ruleAnswer is a rule as it was loaded. Exemptions are not shown, because they may contain API keys.
@@ -103,6 +106,7 @@ func (a *api) rules(r *request) (int, any, error) {
 		Source: stats.Source, Version: s.Version(), Hash: stats.Hash, Serial: s.Serial(), LoadedAt: stats.LoadedAt.UTC().Truncate(time.Second),
 		Loads: stats.Loads, Refused: stats.Refused, Missing: stats.Missing, Enabled: s.Enabled(), Overrides: stats.Overrides, Switches: stats.Switches, Blocks: stats.Blocks,
 		Tiers: append([]string{}, s.Tiers()...), Times: append([]string{}, s.OpenTimeWindows()...), Rules: make([]ruleAnswer, len(s.Rules())),
+		Published: showText(stats.Published), RefusedText: showText(stats.RefusedText),
 	}
 	if stats.LastError != nil {
 		answer.LastError = stats.LastError.Error()

@@ -112,6 +112,12 @@ func (n *Node) rules(stats *weir.Stats) *Rules {
 	if begun > 0 || banned > 0 {
 		r.Bans = fmt.Sprintf("%d begun and %d checks denied by this node", begun, banned)
 	}
+	if p := b.Published; p != nil {
+		r.Published = describeText(p)
+	}
+	if p := b.RefusedText; p != nil {
+		r.Refused = describeText(p) + ": " + p.Err.Error()
+	}
 	for _, w := range n.Book.Switches() {
 		r.Switches = append(r.Switches, describeSwitch(&w))
 	}
@@ -133,6 +139,15 @@ func (n *Node) rules(stats *weir.Stats) *Rules {
 		r.Error = b.LastError.Error()
 	}
 	return r
+}
+
+// describeText returns a published text as text, like "version 7 by jo at 2006-01-02T15:04:05Z, twice the load".
+func describeText(p *rules.PublishedText) string {
+	text := fmt.Sprintf("version %d by %s at %s", p.Version, p.By, p.At.UTC().Format(time.RFC3339))
+	if p.Reason != "" {
+		text += ", " + p.Reason
+	}
+	return text
 }
 
 // describeSwitch returns a switch as text, like "login: shadow by jo until 2006-01-02T15:04:05Z, an incident".

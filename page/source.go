@@ -69,6 +69,9 @@ type Rules struct {
 	Changes   []string  `json:"changes"`  // the last changes of factors, as text, newest first
 	Hot       []string  `json:"hot"`      // suggestions for hot keys, as text
 	Error     string    `json:"error"`    // the reason why the present file is not in force; empty if it is
+
+	Published string `json:"published"` // version, author, time and reason of the published text in force, as text; empty if the text is of the source
+	Refused   string `json:"refused"`   // published text that cannot be in force, and the reason; empty if there is none
 }
 
 // Member is a member of the cluster.

@@ -41,7 +41,9 @@ type Book struct {
 
 	blocked [blockKinds]atomic.Uint64 // requests that Blocks refused
 
-	unread, unfit, rescaled loglimit.Line // limits of log lines about published values and factors
+	texts textState // about published texts
+
+	unread, unfit, unadopted, rescaled loglimit.Line // limits of log lines about published values and factors
 
 	stop    context.CancelFunc
 	stopped sync.WaitGroup
@@ -126,6 +128,7 @@ func (b *Book) follow(ctx context.Context) {
 		case <-pause.C:
 		}
 		b.refresh()
+		b.adopt()
 		b.mu.Lock()
 		changed, ends := b.values.PublishedAfter(b.revision), b.nextPast
 		b.mu.Unlock()
@@ -187,6 +190,9 @@ type BookStats struct {
 	Suggestions   int                          // Suggestions for hot keys
 	Factors       map[string]float64           // of each rule with Adapt
 	FactorChanges map[string]map[string]uint64 // changes of the factor that this node has seen, by rule and reason
+
+	Published   *PublishedText // the text in force, if an operator published it; nil if it is of the source
+	RefusedText *PublishedText // a published text with a higher version that is not in force, and the reason; nil if there is none
 }
 
 // Stats returns the state of the Book.

@@ -12,20 +12,33 @@ import (
 )
 
 // The cache of a Book is a file with the last text of its source that was in force, after a line of
-// cacheMark and a cacheHeader. The line is a comment for Parse.
-const cacheMark = "# weir rules cache "
+// cacheMark and a cacheHeader. The line is a comment for Parse. Beside it, a file whose name ends with
+// publishedSuffix has the last published text that was in force.
+const (
+	cacheMark       = "# weir rules cache "
+	publishedSuffix = ".published"
+)
 
 // cacheHeader describes the text of a cache.
 type cacheHeader struct {
 	Source string `json:"source"`
 	Hash   string `json:"sha256"`
+
+	Published *cachedText `json:"published,omitempty"` // nil for a text of the source
+}
+
+// cachedText is the head of a published text.
+type cachedText struct {
+	publishedControl
+	Version uint64 `json:"version"` // of the rules
+	Values  uint64 `json:"values"`  // version of the published values
 }
 
 const maxCacheHeader = 4096
 
 // startFromCache puts the text of the cache in force.
 func (b *Book) startFromCache(path string) error {
-	text, err := b.readCache(path)
+	_, text, err := b.readCache(path)
 	if err != nil {
 		return err
 	}
@@ -39,33 +52,33 @@ func (b *Book) startFromCache(path string) error {
 	return err
 }
 
-// readCache returns the text of the cache. A cache that is damaged, or of another source, is refused.
-func (b *Book) readCache(path string) ([]byte, error) {
+// readCache returns the text of a cache. A cache that is damaged, or of another source, is refused.
+func (b *Book) readCache(path string) (h cacheHeader, text []byte, err error) {
 	file, err := readFile(path, maxCacheHeader)
 	if err != nil {
-		return nil, err
+		return h, nil, err
 	}
 	first, text, _ := bytes.Cut(file, []byte("\n"))
 	rest, is := bytes.CutPrefix(first, []byte(cacheMark))
-	var h cacheHeader
 	if !is || json.Unmarshal(rest, &h) != nil || h.Hash != fullHashOf(text) {
-		return nil, fmt.Errorf("rules: the cache %s is damaged: remove it", path)
+		return h, nil, fmt.Errorf("rules: the cache %s is damaged: remove it", path)
 	}
 	if h.Source != b.stats.Source {
-		return nil, fmt.Errorf("rules: the cache %s has rules of %s: give each source its own file", path, h.Source)
+		return h, nil, fmt.Errorf("rules: the cache %s has rules of %s: give each source its own file", path, h.Source)
 	}
-	return text, nil
+	return h, text, nil
 }
 
-// writeCache replaces the text of the cache. It logs an error.
-func (b *Book) writeCache(text []byte) {
+// writeCache replaces the text of a cache. It logs an error.
+func (b *Book) writeCache(path string, h cacheHeader, text []byte) {
 	if b.cache == "" {
 		return
 	}
-	header, _ := json.Marshal(cacheHeader{b.stats.Source, fullHashOf(text)})
+	h.Source, h.Hash = b.stats.Source, fullHashOf(text)
+	header, _ := json.Marshal(h)
 	file := append(append([]byte(cacheMark), header...), '\n')
-	if err := writeFile(b.cache, append(file, text...)); err != nil {
-		b.log.Error("cannot keep the rules in their cache: a start without the source fails", "path", b.cache, "error", err)
+	if err := writeFile(path, append(file, text...)); err != nil {
+		b.log.Error("cannot keep the rules in their cache: a start without the source fails", "path", path, "error", err)
 	}
 }
 

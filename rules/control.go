@@ -187,9 +187,14 @@ func (b *Book) swap(s Snapshot, now time.Time) {
 func (b *Book) read(kind *controlKind, v weir.Published) record {
 	read, err := kind.read(strings.TrimPrefix(v.Name, kind.prefix), v.Value)
 	if err != nil {
-		if unlogged, due := b.unread.Due(time.Now()); due {
-			b.log.Warn("ignored a published control; set it again or remove it", "name", v.Name, "error", err, "unlogged", unlogged)
-		}
+		b.logUnread(v.Name, err)
 	}
 	return record{read, v.Value}
+}
+
+// logUnread logs a published value that this release cannot read.
+func (b *Book) logUnread(name string, err error) {
+	if unlogged, due := b.unread.Due(time.Now()); due {
+		b.log.Warn("ignored a published control; set it again or remove it", "name", name, "error", err, "unlogged", unlogged)
+	}
 }

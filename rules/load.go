@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"bytes"
 	"errors"
 	"io/fs"
 )
@@ -26,7 +27,7 @@ func (b *Book) load(text Text) error {
 	}
 	b.noteText(hash, err)
 	if err == nil {
-		b.writeCache(text.Bytes)
+		b.writeCache(b.cache, cacheHeader{}, text.Bytes)
 	}
 	return err
 }
@@ -62,13 +63,23 @@ func (b *Book) logRefusal(err error) {
 }
 
 // enforce puts a Set in force.
-func (b *Book) enforce(set *Set) error {
+func (b *Book) enforce(set *Set) error { return b.enforceText(set, nil) }
+
+// enforceText is enforce for a Set that an operator has published, unless published is nil. At the same
+// version, a published text takes precedence over that of the source.
+func (b *Book) enforceText(set *Set, published *PublishedText) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	old := b.current.Load()
 	if old != nil {
 		if err := set.follows(old.Set); err != nil {
 			return err
+		}
+		if published == nil && b.stats.Published != nil && set.version == old.version {
+			if bytes.Equal(set.text, old.text) {
+				return nil
+			}
+			return set.versionAt.errorf("version is %d, and a published text with this version is in force: raise it", set.version)
 		}
 	}
 	s, err := newSnapshot(b.node, set)
@@ -85,8 +96,13 @@ func (b *Book) enforce(set *Set) error {
 	b.swap(*s, b.now())
 	b.stats.Hash, b.stats.LoadedAt = hashOf(set.text), b.now()
 	b.stats.Loads++
+	b.stats.Published = published
 	if b.source != nil || old != nil {
-		b.log.Info("rules are in force", "source", b.stats.Source, "version", set.version, "hash", b.stats.Hash, "rules", len(set.rules), "limits", len(set.limits))
+		source := b.stats.Source
+		if published != nil {
+			source = "published by " + published.By
+		}
+		b.log.Info("rules are in force", "source", source, "version", set.version, "hash", b.stats.Hash, "rules", len(set.rules), "limits", len(set.limits))
 	}
 	return nil
 }

@@ -119,6 +119,7 @@ func OpenSource(ctx context.Context, node *weir.Node, source Source, o BookOptio
 	if err != nil {
 		return nil, err
 	}
+	b.republish()
 	b.start(func(ctx context.Context) { b.followSource(ctx, known) })
 	return b, nil
 }

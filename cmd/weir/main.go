@@ -62,8 +62,9 @@ type commands struct {
 	Top   topCommand `cmd:"" help:"show the keys with the most checks, denials and held units"`
 	Rules struct {
 		Check  rulesCommand  `cmd:"" help:"check a rules file, or show the rules and limits that apply to a request"`
+		Put    putCommand    `cmd:"" help:"publish a rules file to all members"`
 		Schema schemaCommand `cmd:"" help:"print the JSON Schema of rules files"`
-	} `cmd:"" help:"check rules files"`
+	} `cmd:"" help:"check and publish rules files"`
 	EnvoyConfig struct {
 		Check envoyCommand `cmd:"" help:"check a configuration of envoyproxy/ratelimit"`
 	} `cmd:"" name:"envoy" help:"check configurations of envoyproxy/ratelimit"`

@@ -131,7 +131,7 @@ func startWith(t *testing.T, dir string, set func(p *process), args ...string) *
 // ask runs a client command against the node.
 func (p *reached) ask(args ...string) (code int, out string) {
 	words := 1
-	if args[0] == "ban" || args[0] == "raise" {
+	if args[0] == "ban" || args[0] == "raise" || args[0] == "rules" {
 		words = 2
 	}
 	var said strings.Builder

@@ -127,6 +127,12 @@ func (c *cluster) print(w io.Writer, now time.Time) {
 	c.printSnapshots(w)
 	if r := s.Rules; r != nil {
 		fmt.Fprintf(w, "rules: version %d (%.12s) of %s, %d rules, %d limits, %d overrides, %d switches", r.Version, r.Hash, r.LoadedAt.Format(time.RFC3339), r.Rules, r.Limits, r.Overrides, r.Switches)
+		if p := r.Published; p != nil {
+			fmt.Fprintf(w, ", published by %s at %s", p.By, p.At.Format(time.RFC3339))
+		}
+		if p := r.RefusedText; p != nil {
+			fmt.Fprintf(w, "; PUBLISHED VERSION %d IS NOT IN FORCE: %s", p.Version, p.Error)
+		}
 		switch {
 		case r.Missing:
 			fmt.Fprint(w, "; THE FILE IS MISSING: these rules stay in force")

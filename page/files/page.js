@@ -542,7 +542,9 @@ function showFacts(s) {
       ...r.blocks ? [['Blocks', r.blocks]] : [],
       ...r.bans ? [['Bans', r.bans]] : [],
       ['Loaded', `${day.format(new Date(r.loaded_at))}, hash ${r.hash}`],
-      ['File', r.error ? `the current file is not in force: ${r.error}` : 'the current file is in force']);
+      ...r.published ? [['Published', r.published]] : [],
+      ...r.refused ? [['Refused', r.refused]] : [],
+      ['File', r.error ? `the current file is not in force: ${r.error}` : `the ${r.published ? 'published text' : 'current file'} is in force`]);
   } else facts.push(['Rules', 'none on this node']);
   facts.push(['Weir', s.version]);
   rows(id('facts').tBodies[0], facts, f => f[0], () => make('tr', {}, make('th', {scope: 'row'}), make('td')), (row, f) => {

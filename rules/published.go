@@ -1,0 +1,274 @@
+package rules
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weir-go/weir"
+)
+
+// PublishedText describes a text of rules that an operator has published to all nodes.
+type PublishedText struct {
+	Control        // Until is zero
+	Version uint64 // version of the rules
+	Hash    string // first 12 hexadecimal digits of the SHA-256 of the text
+	Err     error  // the reason why the text is not in force; nil if it is
+}
+
+const (
+	maxTexts    = 64          // maximum number of complete texts that a node considers, highest versions first
+	orphanAfter = time.Minute // age after which chunks without a head belong to no text that is being published
+)
+
+// textState is the state of a Book about published texts. The holder of mu may lock Book.mu.
+type textState struct {
+	mu       sync.Mutex // serializes adopt and Publish
+	inForce  textHead   // the published text that was put in force last
+	own      *Set       // the Set that this node published last, which need not be parsed again
+	attempts map[string]attempt
+}
+
+// attempt is the result of a text that could not be in force. It holds until the chunks or the rules in
+// force change, so that no text is parsed twice.
+type attempt struct {
+	chunks  uint64 // sum of the versions of the chunks
+	inForce string // BookStats.Hash
+	err     error
+}
+
+func (h *textHead) describe(err error) *PublishedText {
+	return &PublishedText{h.control(), h.version, h.Hash[:12], err}
+}
+
+// errIncomplete is the error of a text whose chunks have not all arrived. Nodes find lost chunks when
+// they compare their stores.
+var errIncomplete = errors.New("its chunks have not all arrived")
+
+// adopt puts the published text with the highest version in force, unless the rules in force have a
+// higher version. A text that cannot be in force leaves its place to the next.
+func (b *Book) adopt() {
+	b.texts.mu.Lock()
+	defer b.texts.mu.Unlock()
+	values, _ := b.values.Published(headPrefix)
+	attempts, before := make(map[string]attempt), b.texts.inForce
+	var refused *PublishedText
+	for _, v := range slices.Backward(values) {
+		h, err := readTextHead(v)
+		if err != nil {
+			b.logUnread(v.Name, err)
+			continue
+		}
+		if h.version < b.Current().version || h == before && b.Stats().Published != nil || len(attempts) == maxTexts {
+			break
+		}
+		if err = b.tryText(&h, attempts); err == nil {
+			b.texts.inForce = h
+			break
+		}
+		refused = cmp.Or(refused, h.describe(err))
+	}
+	b.texts.attempts = attempts
+	b.mu.Lock()
+	b.stats.RefusedText = refused
+	b.mu.Unlock()
+	if b.texts.inForce != before {
+		b.withdrawTexts(before.ID)
+	}
+}
+
+// tryText puts a published text in force. The caller must hold b.texts.mu.
+func (b *Book) tryText(h *textHead, attempts map[string]attempt) error {
+	chunks, _ := b.values.Published(h.prefix())
+	now := attempt{inForce: b.Stats().Hash}
+	for _, c := range chunks {
+		now.chunks += c.Version
+	}
+	if last, ok := b.texts.attempts[h.ID+h.Hash]; ok && last.chunks == now.chunks && last.inForce == now.inForce {
+		attempts[h.ID+h.Hash] = last
+		return last.err
+	}
+	set, err := b.readText(h, chunks)
+	if err == nil {
+		err = b.enforceText(set, h.describe(nil))
+	}
+	switch err {
+	case nil:
+		b.writeCache(b.cache+publishedSuffix, cacheHeader{Published: &cachedText{h.publishedControl, h.version, h.published}}, set.text)
+	case errIncomplete:
+	default:
+		now.err = err
+		attempts[h.ID+h.Hash] = now
+		b.noteRefusedText(h, err)
+	}
+	return err
+}
+
+// readText returns the Set of a published text.
+func (b *Book) readText(h *textHead, chunks []weir.Published) (*Set, error) {
+	if own := b.texts.own; own != nil && fullHashOf(own.text) == h.Hash {
+		return own, nil
+	}
+	text, err := h.join(chunks)
+	if err != nil {
+		return nil, err
+	}
+	if text == nil {
+		return nil, errIncomplete
+	}
+	set, err := Parse("published", text)
+	if err == nil && set.version != h.version {
+		err = fmt.Errorf("its head has version %d, and the text version %d", h.version, set.version)
+	}
+	return set, err
+}
+
+// noteRefusedText counts and logs a published text that is not in force.
+func (b *Book) noteRefusedText(h *textHead, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.stats.Refused++
+	if unlogged, due := b.unadopted.Due(time.Now()); due {
+		b.log.Error("a published text of rules was refused: the last good version stays in force",
+			"version", h.version, "by", h.By, "error", err, "hash", b.stats.Hash, "unlogged", unlogged)
+	}
+}
+
+// Publish publishes the text of a Set to all nodes, and puts it in force on this node at once. Other
+// nodes put it in force when it arrives there, unless their source has a higher version. The version must
+// be above that of the rules in force. Publish sets At of c. While nodes cannot reach each other, each
+// side obeys its own text. Then the text with the highest version wins, and of the same version the last.
+//
+// The error is weir.ErrInvalid for an invalid Control or version, for a text of more than 512 KiB after
+// compression, or if the published values are full, or that of weir.Node.Publish. Then no text is published.
+func (b *Book) Publish(set *Set, c Control) (PublishedText, error) {
+	if err := c.prepare("text", b.now()); err != nil {
+		return PublishedText{}, err
+	}
+	switch now := b.Current().version; {
+	case !c.Until.IsZero():
+		return PublishedText{}, fmt.Errorf("%w text: Until is %s: rules have no end, leave it out", weir.ErrInvalid, c.until())
+	case set.version <= now:
+		return PublishedText{}, fmt.Errorf("%w text: its version is %d: raise it above %d, which is in force", weir.ErrInvalid, set.version, now)
+	}
+	h, chunks, err := newTextHead(set.text)
+	if err != nil {
+		return PublishedText{}, err
+	}
+	h.publishedControl, h.version = c.published(), set.version
+	b.texts.mu.Lock()
+	b.texts.own = set
+	h.published = b.nextVersion()
+	err = b.publishText(&h, chunks)
+	b.texts.mu.Unlock()
+	if err != nil {
+		return PublishedText{}, err
+	}
+	b.adopt()
+	if b.Current().version < h.version {
+		b.withdrawValues(headName(h.version))
+		b.withdrawValues(h.prefix())
+		return PublishedText{}, fmt.Errorf("%w text: version %d cannot be in force: other published texts have higher versions, and are not good", weir.ErrInvalid, h.version)
+	}
+	return *h.describe(nil), nil
+}
+
+// nextVersion returns a version for the published values of a text, above that of all others.
+func (b *Book) nextVersion() uint64 {
+	next := uint64(b.now().UnixNano())
+	known, _ := b.values.Published("rules/")
+	for _, v := range known {
+		next = max(next, v.Version+1)
+	}
+	return next
+}
+
+// publishText publishes the chunks of a text, and then its head. After an error, it withdraws the chunks.
+// The caller must hold b.texts.mu.
+func (b *Book) publishText(h *textHead, chunks [][]byte) (err error) {
+	for i, chunk := range chunks {
+		if err = b.values.Publish(h.chunkName(i), h.published, chunk); err != nil {
+			break
+		}
+	}
+	if err == nil {
+		value, _ := json.Marshal(h) // never fails for numbers and texts
+		err = b.values.Publish(headName(h.version), h.published, value)
+	}
+	if err != nil {
+		b.withdrawValues(h.prefix())
+	}
+	return err
+}
+
+// republish publishes the text of the cache again, with the same versions on all nodes that have it. All
+// nodes may have been restarted.
+func (b *Book) republish() {
+	if b.cache == "" {
+		return
+	}
+	cached, text, err := b.readCache(b.cache + publishedSuffix)
+	if errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	if err == nil && cached.Published != nil {
+		err = b.republishText(cached.Published, text)
+	}
+	if err != nil {
+		b.log.Error("cannot publish the cached rules again", "path", b.cache+publishedSuffix, "error", err)
+	}
+	b.adopt()
+}
+
+func (b *Book) republishText(of *cachedText, text []byte) error {
+	b.texts.mu.Lock()
+	defer b.texts.mu.Unlock()
+	if has, _ := b.values.Published(headName(of.Version)); len(has) > 0 || of.Version < b.Current().version {
+		return nil
+	}
+	h, chunks, err := newTextHead(text)
+	if err == nil {
+		h.publishedControl, h.version, h.published = of.publishedControl, of.Version, of.Values
+		err = b.publishText(&h, chunks)
+	}
+	return err
+}
+
+// withdrawValues deletes the published values with a prefix. All nodes publish the same deletions.
+func (b *Book) withdrawValues(prefix string) {
+	values, _ := b.values.Published(prefix)
+	for _, v := range values {
+		_ = b.values.Publish(v.Name, v.Version+1, nil)
+	}
+}
+
+// withdrawTexts deletes the texts that the text in force has replaced, and chunks without a head. The
+// caller must hold b.texts.mu.
+func (b *Book) withdrawTexts(replaced string) {
+	inForce := &b.texts.inForce
+	heads, _ := b.values.Published(headPrefix)
+	ids, past := map[string]bool{inForce.ID: true}, map[string]bool{replaced: true}
+	for _, v := range heads {
+		h, err := readTextHead(v)
+		switch {
+		case err == nil && h.version < inForce.version:
+			past[h.ID] = true
+			_ = b.values.Publish(v.Name, v.Version+1, nil)
+		case err == nil:
+			ids[h.ID] = true
+		}
+	}
+	chunks, _ := b.values.Published(chunkPrefix)
+	for _, v := range chunks {
+		id, _, _ := strings.Cut(strings.TrimPrefix(v.Name, chunkPrefix), "/")
+		if !ids[id] && (past[id] || v.Version+uint64(orphanAfter) < inForce.published) {
+			_ = b.values.Publish(v.Name, v.Version+1, nil)
+		}
+	}
+}

@@ -26,6 +26,7 @@ var fuzzedElsewhere = map[string]string{
 	"internal/sealed":   "internal/reserve FuzzOpen",
 	"internal/identity": ". FuzzParseSecrets",
 	"internal/enum":     "rules FuzzParse",
+	"internal/adapt":    "rules FuzzFactor",
 }
 
 // notFuzzed has the packages that need no fuzz target, with the reason.

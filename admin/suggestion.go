@@ -76,13 +76,16 @@ func (a *api) acceptSuggestion(r *request) (int, any, error) {
 	if err := wrong.err(); err != nil {
 		return 0, nil, err
 	}
-	if !slices.ContainsFunc(a.book.Suggestions(), func(s rules.Suggestion) bool { return s.Limit == limit && s.ID == [16]byte(raw) }) {
+	all := a.book.Suggestions()
+	i := slices.IndexFunc(all, func(s rules.Suggestion) bool { return s.Limit == limit && s.ID == [16]byte(raw) })
+	if i < 0 {
 		return 0, nil, refuse(http.StatusNotFound, "there is no suggestion for this key of %q: list the suggestions again", limit)
 	}
-	o, err := a.book.AcceptSuggestion(limit, [16]byte(raw), c)
-	if err != nil {
+	o := rules.Override{Control: c, Limit: limit, ID: all[i].ID, Rate: all[i].Rate, Burst: all[i].Burst}
+	if err := a.book.OverrideID(limit, o.ID, o); err != nil {
 		return 0, nil, err
 	}
+	o.At = time.Now().Truncate(time.Second)
 	a.log.Info("override set", controlAttributes(&o.Control, r, "limit", limit, "id", id, "rate", o.Rate)...)
 	return http.StatusOK, showOverride(o), nil
 }

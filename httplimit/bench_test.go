@@ -12,6 +12,7 @@ func BenchmarkHandler(b *testing.B) {
 	for _, c := range []struct{ about, file string }{
 		{"one limit", "rules: [{name: r, key: user, limit: {rate: 1000000000, per: 1h}}]"},
 		{"three limits", threeLimits},
+		{"one limit that adapts", "rules: [{name: r, key: user, limit: {algorithm: token_bucket, rate: 1000000000, per: 1s}, adapt: {latency: 1s}}]"},
 	} {
 		b.Run(c.about, func(b *testing.B) {
 			h := newLimiter(b, c.file, byUser, weir.Config{}).Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))

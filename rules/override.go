@@ -95,11 +95,20 @@ func (b *Book) Override(limit, key string, o Override) error {
 	if err != nil {
 		return err
 	}
-	return b.override(l, id, &o)
+	return b.override(l, id, o)
 }
 
-// override validates o, and publishes it for an ID of a limit.
-func (b *Book) override(l *Limit, id [16]byte, o *Override) error {
+// OverrideID is Override for a key with this ID, such as that of a Suggestion, if the text of the key is
+// unknown.
+func (b *Book) OverrideID(limit string, id [16]byte, o Override) error {
+	l, _, err := b.Current().named(limit, "")
+	if err != nil {
+		return err
+	}
+	return b.override(l, id, o)
+}
+
+func (b *Book) override(l *Limit, id [16]byte, o Override) error {
 	o.Limit, o.ID = l.Name, id
 	if err := o.prepare("Override", b.now()); err != nil {
 		return err

@@ -119,13 +119,9 @@ rules:
 			require.InDelta(t, 0.75, suggested.Denied, 0.15)
 			require.Equal(t, 1, b.Stats().Suggestions)
 		}
-		_, err = books["c"].AcceptSuggestion("r", id, Control{By: "jo"})
-		require.ErrorContains(t, err, "Until is zero")
-		_, err = books["c"].AcceptSuggestion("banning", id, Control{Until: time.Now().Add(time.Hour)})
-		require.ErrorIs(t, err, weir.ErrInvalid)
-		o, err := books["c"].AcceptSuggestion("r", id, Control{Until: time.Now().Add(time.Hour), By: "jo", Reason: "a launch"})
-		require.NoError(t, err)
-		require.EqualValues(t, 120, o.Rate)
+		require.ErrorIs(t, books["c"].OverrideID("x", id, Override{Rate: 1}), weir.ErrInvalid)
+		suggested := books["c"].Suggestions()[0]
+		require.NoError(t, books["c"].OverrideID("r", id, Override{Rate: suggested.Rate, Burst: suggested.Burst, Control: Control{Reason: "a launch"}}))
 		load(2 * time.Minute)
 		for name, b := range books {
 			require.Len(t, b.Overrides(), 1, name)

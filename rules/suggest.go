@@ -61,6 +61,9 @@ func readHotKey(name string, value []byte) (controlled, error) {
 	if err := json.Unmarshal(value, &p); err != nil {
 		return nil, fmt.Errorf("rules: %s: %w", name, err)
 	}
+	if p.Rate < 1 {
+		return nil, fmt.Errorf("rules: the suggested rate of %s is %d: use at least 1", name, p.Rate)
+	}
 	return &hotKey{p.control(), Suggestion{limit, id, p.Denied, time.Unix(p.Since, 0), p.Rate, p.Burst}}, nil
 }
 
@@ -164,20 +167,4 @@ func (b *Book) Suggestions() (all []Suggestion) {
 		return cmp.Or(strings.Compare(a.Limit, b.Limit), bytes.Compare(a.ID[:], b.ID[:]))
 	})
 	return all
-}
-
-// AcceptSuggestion sets the Override that is suggested for a key, with the end, author and reason of c. The end
-// is required. The error is weir.ErrInvalid if there is no such suggestion, or the error of Override.
-func (b *Book) AcceptSuggestion(limit string, id [16]byte, c Control) (o Override, err error) {
-	all := b.Suggestions()
-	i := slices.IndexFunc(all, func(s Suggestion) bool { return s.Limit == limit && s.ID == id })
-	switch {
-	case i < 0:
-		return o, fmt.Errorf("%w Suggestion: there is none for this key of %q: list the suggestions again", weir.ErrInvalid, limit)
-	case c.Until.IsZero():
-		return o, fmt.Errorf("%w Suggestion: Until is zero: use the end of the override", weir.ErrInvalid)
-	}
-	o = Override{Control: c, Rate: all[i].Rate, Burst: all[i].Burst}
-	l, _, _ := b.Current().Limit(limit)
-	return o, b.override(l, id, &o)
 }

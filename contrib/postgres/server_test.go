@@ -32,7 +32,7 @@ const (
 // server is a real Postgres in a temporary directory.
 type server struct {
 	sourcetest.Server
-	port string
+	dir string
 }
 
 // program returns the path of a program of Postgres, which Debian keeps off the PATH.
@@ -78,25 +78,40 @@ func start(t *testing.T) *server {
 	}
 	data := filepath.Join(dir, "data")
 	create := exec.Command(initdb, "-D", data, "-U", "weir", "-A", "scram-sha-256", "--pwfile", secret,
-		"-E", "UTF8", "--locale=C", "--no-sync", "--no-instructions")
+		"-E", "UTF8", "--locale=C", "--no-sync", "--no-instructions", "--wal-segsize", "1")
 	create.Dir, create.SysProcAttr = dir, attr
 	out, err := create.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 
-	addr := lab.FreeAddr(t)
-	s := &server{Server: sourcetest.Server{Addr: addr}}
-	_, s.port, err = net.SplitHostPort(addr)
+	s := serve(t, dir, data, postgres, attr)
+	s.exec(t, pgrules.Schema)
+	return s
+}
+
+// serve starts a Postgres with the given data.
+func serve(t *testing.T, dir, data, postgres string, attr *syscall.SysProcAttr) *server {
+	s := &server{Server: sourcetest.Server{Addr: lab.FreeAddr(t)}, dir: dir}
+	_, port, err := net.SplitHostPort(s.Addr)
 	require.NoError(t, err)
 	s.Command = func() *exec.Cmd {
-		c := exec.Command(postgres, "-D", data, "-k", dir, "-h", "127.0.0.1", "-p", s.port, "-c", "fsync=off", "-c", "shared_buffers=8MB",
+		c := exec.Command(postgres, "-D", data, "-k", dir, "-h", "127.0.0.1", "-p", port, "-c", "fsync=off", "-c", "shared_buffers=8MB",
 			"-c", "max_connections=20", "-c", "autovacuum=off")
 		c.Dir, c.SysProcAttr = dir, attr
 		return c
 	}
 	s.begin(t)
 	t.Cleanup(func() { s.end(t) })
-	s.exec(t, pgrules.Schema)
 	return s
+}
+
+// standby starts a standby of the server.
+func (s *server) standby(t *testing.T) *server {
+	attr, data := attributes(t), filepath.Join(s.dir, "standby")
+	backup := exec.Command(program(t, "pg_basebackup"), "-D", data, "-d", url(s.Addr), "-R", "-c", "fast", "--no-sync")
+	backup.Dir, backup.SysProcAttr = s.dir, attr
+	out, err := backup.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return serve(t, s.dir, data, program(t, "postgres"), attr)
 }
 
 // begin starts the server, and waits until it has recovered.

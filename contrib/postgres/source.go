@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -174,6 +175,9 @@ func (s *Source) fail(ctx context.Context, doing string, err error) error {
 	}
 	if codeOf(err) == noTable {
 		err = fmt.Errorf("%w: create it by pgrules.Schema", err)
+	}
+	if op := new(net.OpError); errors.As(err, &op) && op.Source != nil { // whose port differs in each error, so that each would be logged
+		err = errors.New(strings.ReplaceAll(err.Error(), op.Source.String()+"->", ""))
 	}
 	return fmt.Errorf("pgrules: %s: %w", doing, err)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/weir-go/weir/contrib/internal/sourcetest"
 	pgrules "github.com/weir-go/weir/contrib/postgres"
 	"github.com/weir-go/weir/internal/lab"
+	"github.com/weir-go/weir/internal/testenv"
 	"github.com/weir-go/weir/rules"
 )
 
@@ -106,4 +107,16 @@ func testSchema(t *testing.T, s *server) {
 
 	err := s.try("UPDATE weir_rules SET text = repeat('x', $1::int) WHERE true", "1048577")
 	require.ErrorContains(t, err, "violates check constraint")
+}
+
+// A standby refuses LISTEN.
+func TestSourceReadsStandby(t *testing.T) {
+	testenv.SkipUnlessFull(t, "TestSourceReadsPostgres")
+	s := start(t)
+	s.put(t, sourcetest.Text(1))
+	source := open(t, s.standby(t).Addr, 50*time.Millisecond, lab.GiveUp)
+	text := nextText(t, source, "")
+	require.Equal(t, sourcetest.Text(1), string(text.Bytes))
+	s.put(t, sourcetest.Text(2))
+	require.Equal(t, sourcetest.Text(2), string(nextText(t, source, text.Version).Bytes))
 }

@@ -280,7 +280,7 @@ func (o *serveOptions) config() (cfg weir.Config, err error) {
 // secretFiles returns the files of secrets, tokens and private keys that the flags name. Names
 // may be empty.
 func (o *serveOptions) secretFiles() []string {
-	files := []string{o.Shared, o.ChecksTokens, o.AdminTokens, o.RulesToken, o.PeerTLS.Key, o.HTTPTLS.Key, o.EnvoyTLS.Key}
+	files := []string{o.Shared, o.ChecksTokens, o.AdminTokens, o.PeerTLS.Key, o.HTTPTLS.Key, o.EnvoyTLS.Key, o.RulesToken}
 	return append(files, slices.Sorted(maps.Values(o.RegionSecrets))...)
 }
 

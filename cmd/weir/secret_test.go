@@ -97,7 +97,7 @@ func TestClientsWarnOfSecretsThatOthersRead(t *testing.T) {
 func TestAllSecretFilesOfServeAreJudged(t *testing.T) {
 	t.Parallel()
 	var o serveOptions
-	o.Shared, o.ChecksTokens, o.AdminTokens, o.PeerTLS.Key, o.HTTPTLS.Key, o.EnvoyTLS.Key = "1", "2", "3", "4", "5", "6"
-	o.RegionSecrets = perRegion[string]{"b": "8", "a": "7"}
-	require.Equal(t, []string{"1", "2", "3", "4", "5", "6", "7", "8"}, o.secretFiles())
+	o.Shared, o.ChecksTokens, o.AdminTokens, o.PeerTLS.Key, o.HTTPTLS.Key, o.EnvoyTLS.Key, o.RulesToken = "1", "2", "3", "4", "5", "6", "7"
+	o.RegionSecrets = perRegion[string]{"b": "9", "a": "8"}
+	require.Equal(t, []string{"1", "2", "3", "4", "5", "6", "7", "8", "9"}, o.secretFiles())
 }

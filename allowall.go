@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/internal/wire"
@@ -63,19 +64,40 @@ func (n *Node) AllowAllInto(ctx context.Context, asks []Ask, ds Decisions) (Deci
 	begun := n.observeStart()
 	ds = slices.Grow(ds[:0], len(asks))[:len(asks)]
 	clear(ds)
-	err := n.allowAll(ctx, asks, ds)
+	s := n.getScratch(min(len(asks), wire.MaxAsks))
+	defer n.putScratch(s)
+	err := n.allowAll(ctx, asks, ds, s)
 	if err != nil {
 		n.meters.CountFailure(err)
 	}
 	for i := range asks {
-		l := asks[i].Limiter
-		if l == nil {
-			continue
+		if l := asks[i].Limiter; l != nil {
+			ds[i].Name = l.limit.Name
 		}
-		ds[i].Name = l.limit.Name
-		l.observe(ctx, asks[i].Key, asks[i].units(), ds[i], err, begun, false)
+	}
+	if n.cfg.Observer != nil {
+		n.observeAll(ctx, asks, ds, err, begun, s)
 	}
 	return ds, err
+}
+
+// observeAll passes the decision of each ask to the Observer.
+func (n *Node) observeAll(ctx context.Context, asks []Ask, ds Decisions, err error, begun int64, s *scratch) {
+	e := DecisionEvent{Asks: len(asks), Err: err, Operation: wire.OpTake.Traced()}
+	if len(asks) > 1 {
+		e.Request, e.Refused = n.requests.Add(1), err != nil || !ds.Allowed()
+	}
+	for i := range asks {
+		a, at := &asks[i], int64(0)
+		if a.Limiter == nil {
+			continue
+		}
+		if err == nil {
+			at = s.results[s.indexes[i]].At
+		}
+		e.Limiter, e.Key, e.Units, e.Decision, e.Critical, e.At = a.Limiter, a.Key, a.units(), ds[i], a.Critical, time.Time{}
+		n.observe(ctx, &e, begun, at)
+	}
 }
 
 // scratch is the working memory of AllowAll, which later calls reuse.
@@ -102,15 +124,13 @@ func (n *Node) putScratch(s *scratch) {
 	n.scratches.Put(s)
 }
 
-func (n *Node) allowAll(ctx context.Context, asks []Ask, ds Decisions) error {
+func (n *Node) allowAll(ctx context.Context, asks []Ask, ds Decisions, s *scratch) error {
 	if len(asks) == 0 {
 		return nil
 	}
 	if len(asks) > wire.MaxAsks {
 		return fmt.Errorf("%w AllowAll: %d asks: use at most %d", ErrInvalid, len(asks), wire.MaxAsks)
 	}
-	s := n.getScratch(len(asks))
-	defer n.putScratch(s)
 	for i := range asks {
 		if err := s.add(ctx, n, &asks[i]); err != nil {
 			return fmt.Errorf("asks[%d]: %w", i, err)

@@ -148,7 +148,7 @@ func (l *Limiter) hold(ctx context.Context, ask holdAsk, key string, units int64
 		n.meters.CountFailure(err)
 	}
 	l.fillDecision(&h.decision, &r)
-	l.observe(ctx, key, units, h.decision, err, begun, false)
+	n.observe(ctx, &DecisionEvent{Limiter: l, Key: key, Units: units, Decision: h.decision, Err: err, Operation: wire.OpHold.Traced()}, begun, 0)
 	return h, err
 }
 

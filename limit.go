@@ -131,6 +131,9 @@ type Limit struct {
 	// depend on the key, such as on its tier, or change without a new Version. Nodes then do not
 	// compare them with other limits of the Name, see Node.Limiter. The Algorithm must not vary.
 	Varies bool
+
+	// Overridden declares that the numbers are those of an operator for a key. Only Observers use it.
+	Overridden bool
 }
 
 // Validate returns all errors of the limit, joined, and nil for a valid limit. Each error is ErrInvalid.

@@ -35,6 +35,7 @@ type Limiter struct {
 	meter   *stats.Limit    // shared by all Limiters of this name
 	shadow  bool
 	bans    bans
+	spends  bool // checks may spend the kept units
 	// critical is the Limiter for critical checks, whose numbers have no Keep. It is nil if the limit
 	// has no Keep, and in a critical Limiter.
 	critical *Limiter
@@ -67,7 +68,7 @@ func (n *Node) Limiter(l Limit) (*Limiter, error) {
 	made.openWindows(loc)
 	if l.Keep > 0 {
 		made.critical = new(*made)
-		made.critical.limit.Keep, made.critical.numbers.Keep = 0, 0
+		made.critical.limit.Keep, made.critical.numbers.Keep, made.critical.spends = 0, 0, true
 		made.critical.limit.NoLeases = true // because the owner would also lend the kept units
 		made.critical.openWindows(loc)
 	}
@@ -286,7 +287,14 @@ func (l *Limiter) checkInto(ctx context.Context, op wire.Op, key string, units i
 	}
 	l.fillDecision(d, r)
 	if n.cfg.Observer != nil {
-		l.observe(ctx, key, units, *d, err, begun, op == wire.OpPeek)
+		e := DecisionEvent{Limiter: l, Key: key, Units: units, Decision: *d, Err: err, Operation: op.Traced(), Peek: op == wire.OpPeek}
+		switch {
+		case op == wire.OpTake && !leases:
+			e.Operation = "reserve"
+		case a.AtMost:
+			e.Operation = "at_most"
+		}
+		n.observe(ctx, &e, begun, r.At)
 	}
 	return err
 }
@@ -385,13 +393,16 @@ func (n *Node) observeStart() int64 {
 	return n.env.Now()
 }
 
-func (l *Limiter) observe(ctx context.Context, key string, units int64, d Decision, err error, begun int64, peek bool) {
-	if l.node.cfg.Observer == nil {
+// observe passes the decision of a check that began at a time, and was decided at a time, to the Observer.
+func (n *Node) observe(ctx context.Context, e *DecisionEvent, begun, at int64) {
+	if n.cfg.Observer == nil {
 		return
 	}
-	l.node.cfg.Observer.Decided(ctx, DecisionEvent{
-		Limiter: l, Key: key, Units: units, Decision: d, Peek: peek, Err: err, Took: time.Duration(l.node.env.Now() - begun),
-	})
+	e.Took, e.Critical = time.Duration(n.env.Now()-begun), e.Critical || e.Limiter.spends
+	if at != 0 {
+		e.At = time.Unix(0, at)
+	}
+	n.cfg.Observer.Decided(ctx, *e)
 }
 
 // strike counts a denial of a check toward a ban.

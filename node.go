@@ -33,26 +33,28 @@ import (
 
 // Node is a member of the cluster, embedded in a process. Its methods are safe for concurrent use.
 type Node struct {
-	cfg       Config // the Config of Start, with defaults
-	env       env.Env
-	identity  identity.Identity
-	counts    *bucket.Store // counts with authority, replicas, and counts of the shares of this node
-	cluster   cluster.Cluster
-	handover  *handover.Handover
-	published *publish.Publisher
-	regions   *regions.Regions
-	registry  *limits.Registry // the limits of all Limiters
-	meters    stats.Meters
-	asker     *asker.Asker
-	owner     *owner.Owner
-	clients   clients
-	epochs    *epoch.Members
-	checks    *check.Checks
-	scratches sync.Pool // has values of *scratch
-	joining   joining
-	outage    stats.OutageTracker // the current outage
-	banned    loglimit.Line       // limits the rate of log lines about bans
-	shares    atomic.Pointer[ringShares]
+	cfg         Config // the Config of Start, with defaults
+	env         env.Env
+	identity    identity.Identity
+	counts      *bucket.Store // counts with authority, replicas, and counts of the shares of this node
+	cluster     cluster.Cluster
+	handover    *handover.Handover
+	published   *publish.Publisher
+	regions     *regions.Regions
+	registry    *limits.Registry // the limits of all Limiters
+	meters      stats.Meters
+	asker       *asker.Asker
+	owner       *owner.Owner
+	clients     clients
+	epochs      *epoch.Members
+	checks      *check.Checks
+	scratches   sync.Pool     // has values of *scratch
+	requests    atomic.Uint64 // number of the last AllowAll that an Observer receives
+	usesCallers bool          // see UsesCallers
+	joining     joining
+	outage      stats.OutageTracker // the current outage
+	banned      loglimit.Line       // limits the rate of log lines about bans
+	shares      atomic.Pointer[ringShares]
 }
 
 // ringShares is the result of Node.Ring for a ring, so that a caller that polls does not compute it again.

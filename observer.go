@@ -33,6 +33,8 @@ func Observers(each ...Observer) Observer {
 
 type observers []Observer
 
+func (all observers) UsesCallers() bool { return slices.ContainsFunc(all, usesCallers) }
+
 func (all observers) Decided(ctx context.Context, e DecisionEvent) {
 	for _, o := range all {
 		o.Decided(ctx, e)
@@ -45,15 +47,26 @@ func (all observers) Hopped(ctx context.Context, e HopEvent) {
 	}
 }
 
-// DecisionEvent is a decision about a limit. AllowAll makes a DecisionEvent for each ask.
+// DecisionEvent is a decision about a limit. AllowAll makes a DecisionEvent for each ask, in order.
 type DecisionEvent struct {
 	Limiter  *Limiter
 	Key      string // key of the caller
 	Units    int64  // units of the caller; 1 for an Ask with 0 units
 	Decision Decision
-	Peek     bool          // the call was Limiter.Peek, which spends nothing
-	Err      error         // error of the call, with which the Decision is a denial; or nil
-	Took     time.Duration // duration of the whole check
+	Peek     bool // the call was Limiter.Peek, which spends nothing
+	// Operation is "take", "at_most" for AllowAtMost, "reserve", "debit", "wait", "hold" or "peek".
+	Operation string
+	Critical  bool // the check may spend the kept units (Limit.Keep)
+	// Request is the number of the AllowAll on this node, from 1, and 0 for a single check. Asks is the
+	// number of its asks. If Refused is set, another limit denied the request, so no units were spent.
+	Request uint64
+	Asks    int
+	Refused bool
+	// At is the time of the decision by the clock of the deciding node, which orders the decisions about a
+	// key. For a Leased decision it is the time of the loan. It is zero if it is unknown.
+	At   time.Time
+	Err  error         // error of the call, with which the Decision is a denial; or nil
+	Took time.Duration // duration of the whole check
 }
 
 // HopEvent is a request to a member.

@@ -47,12 +47,13 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 		return nil, err
 	}
 	n := &Node{
-		cfg:      cfg,
-		env:      env.Env{Region: cfg.Region, Clock: env.NewClock(cfg.Now)},
-		identity: identity.New(cfg.Seed),
-		counts:   bucket.NewStore(cfg.MaxKeys, salt),
-		registry: limits.NewRegistry(cfg.Logger, describe),
-		checks:   check.New(),
+		cfg:         cfg,
+		env:         env.Env{Region: cfg.Region, Clock: env.NewClock(cfg.Now)},
+		identity:    identity.New(cfg.Seed),
+		counts:      bucket.NewStore(cfg.MaxKeys, salt),
+		registry:    limits.NewRegistry(cfg.Logger, describe),
+		checks:      check.New(),
+		usesCallers: usesCallers(cfg.Observer),
 	}
 	if o, ok := cfg.Cluster.(env.Spender); ok {
 		n.counts.Observe(

@@ -49,7 +49,7 @@ func (l *Limiter) Wait(ctx context.Context, key string, units int64) (err error)
 		}
 		var d Decision
 		l.fillDecision(&d, &r)
-		l.observe(ctx, key, units, d, err, begun, false)
+		l.node.observe(ctx, &DecisionEvent{Limiter: l, Key: key, Units: units, Decision: d, Err: err, Operation: wire.OpWait.Traced()}, begun, 0)
 		if err != nil {
 			return err
 		}

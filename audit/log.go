@@ -41,6 +41,10 @@ type Options struct {
 	// Keys adds the text of keys to records. If false, records only have IDs.
 	Keys bool
 
+	// Clients adds the whole address of the client and its User-Agent to records. If false, records
+	// have the network of the address, and the names of the products in the User-Agent.
+	Clients bool
+
 	// Trace returns the ID of the trace of a check, or "". The goroutine of the check
 	// calls Trace, only for recorded checks. If nil, records have no trace.
 	Trace func(ctx context.Context) string
@@ -168,9 +172,12 @@ func threshold(part float64) uint64 {
 
 // inSample reports whether all decisions about a key are recorded. The ID is a keyed
 // hash, so that each half is like a random number.
-func (l *Log) inSample(id ID) bool {
-	return binary.BigEndian.Uint64(id[8:]) <= l.sampled
-}
+func (l *Log) inSample(id ID) bool { return isUpTo(id, l.sampled) }
+
+func isUpTo(id ID, most uint64) bool { return binary.BigEndian.Uint64(id[8:]) <= most }
+
+// InSample reports whether a Log with this Sample records all decisions about a key.
+func InSample(id ID, sample float64) bool { return sample > 0 && isUpTo(id, threshold(sample)) }
 
 // Decided queues a record, if the decision must be recorded.
 func (l *Log) Decided(ctx context.Context, e weir.DecisionEvent) {
@@ -193,13 +200,14 @@ func (l *Log) Decided(ctx context.Context, e weir.DecisionEvent) {
 		l.dropped.Add(1)
 		return
 	}
-	s.at, s.limiter, s.decision, s.err, s.units, s.id = time.Now().UnixNano(), e.Limiter, e.Decision, e.Err, e.Units, id
-	s.trace = append(s.trace[:0], trace[:min(len(trace), maxTraceBytes)]...)
-	if l.o.Keys && len(e.Key) <= maxKeyBytes {
-		s.key = append(s.key[:0], e.Key...)
-	} else {
-		s.key = s.key[:0]
+	key := e.Key
+	if e.Key = ""; !l.o.Keys || len(key) > maxKeyBytes {
+		key = ""
 	}
+	s.at, s.event, s.id = time.Now().UnixNano(), e, id
+	setText(&s.key, key, maxKeyBytes)
+	setText(&s.trace, trace, maxTraceBytes)
+	s.setCaller(weir.CallerOf(ctx))
 	s.publish(at)
 	if l.rests.Load() && l.rests.CompareAndSwap(true, false) {
 		select {
@@ -214,6 +222,9 @@ func (l *Log) Decided(ctx context.Context, e weir.DecisionEvent) {
 		}
 	}
 }
+
+// UsesCallers returns true, so that records have the weir.Caller of a check.
+func (l *Log) UsesCallers() bool { return true }
 
 // Hopped does nothing, because decisions have their Source.
 func (l *Log) Hopped(context.Context, weir.HopEvent) {}

@@ -93,6 +93,7 @@ func TestOnlyDenialsAreRecordedByDefault(t *testing.T) {
 		require.Equal(t, []audit.Record{{
 			Time: begun.UTC(), Node: n.Members()[0].Name, Region: "eu", Limit: "per hour", Version: 7,
 			ID: l.ID("user 1"), Units: 1, Source: "owner", RetryAfterMS: (59 * time.Minute).Milliseconds(),
+			Operation: "take", Algorithm: "fixed_window", Rate: 2, Per: "1h", Capacity: 2, Used: 2, Decided: begun.UTC(),
 		}}, sink.records())
 		require.Equal(t, audit.Stats{Written: 1}, log.Stats())
 	})

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"net/netip"
 	"sync/atomic"
 
 	"github.com/weir-go/weir"
@@ -11,18 +12,38 @@ const (
 	maxKeyBytes   = 1 << 10 // a check with a longer key returns an error; such a key has no ID
 	maxTraceBytes = 128
 	maxErrorBytes = 256
+	maxRouteBytes = 128
+	maxAgentBytes = 256
+	maxTierBytes  = 64
 )
 
 // entry is a decision as recorded by the check. The writer does all work that takes time.
 type entry struct {
-	at       int64 // Unix nanoseconds
-	limiter  *weir.Limiter
-	decision weir.Decision
-	err      error
-	units    int64
-	id       ID
-	key      []byte // a copy, because the text may be a part of a large string
-	trace    []byte
+	at     int64              // Unix nanoseconds
+	event  weir.DecisionEvent // without the key
+	id     ID
+	key    []byte // a copy, because the text may be a part of a large string
+	trace  []byte
+	client netip.Addr
+	route  []byte
+	agent  []byte
+	tier   []byte
+}
+
+// setText replaces a text by a copy of the first bytes of another.
+func setText(text *[]byte, from string, most int) {
+	*text = append((*text)[:0], from[:min(len(from), most)]...)
+}
+
+// setCaller copies a Caller, which may be nil.
+func (e *entry) setCaller(c *weir.Caller) {
+	if c == nil {
+		c = new(weir.Caller)
+	}
+	e.client = c.Client
+	setText(&e.route, c.Route, maxRouteBytes)
+	setText(&e.agent, c.UserAgent, maxAgentBytes)
+	setText(&e.tier, c.Tier, maxTierBytes)
 }
 
 // queue is a ring of entries. Several checks add entries concurrently, and a single
@@ -101,7 +122,7 @@ func (q *queue) nextPublished() *slot {
 // release frees a slot that nextPublished returned, for the next lap.
 func (q *queue) release(s *slot) {
 	at := q.head.Load()
-	s.limiter, s.err = nil, nil // they may refer to a closed node
+	s.event = weir.DecisionEvent{} // it may refer to a closed node
 	s.turn.Store(2 * (at + uint64(len(q.slots))))
 	q.head.Store(at + 1)
 }

@@ -29,7 +29,7 @@ func TestQueueIsBoundedList(t *testing.T) {
 				s, at := q.claim()
 				require.Equal(t, !closed && len(model) < size, s != nil)
 				if s != nil {
-					s.at, s.err = next, errors.New("some")
+					s.at, s.event.Err = next, errors.New("some")
 					next++
 					model = append(model, claimed{s, at, false})
 				}
@@ -49,7 +49,7 @@ func TestQueueIsBoundedList(t *testing.T) {
 				if s != nil {
 					require.Equal(t, next-int64(len(model)), s.at)
 					q.release(s)
-					require.NoError(t, s.err, "it holds what has ended")
+					require.NoError(t, s.event.Err, "it holds what has ended")
 					model = model[1:]
 				}
 			},

@@ -18,13 +18,40 @@ type Record struct {
 	ID      ID        `json:"id"`               // Limiter.ID of the key. Zero for a key above 1 KiB
 	Key     string    `json:"key,omitempty"`    // text of the key, only with Options.Keys. JSON has U+FFFD for bytes that are not UTF-8
 	Units   int64     `json:"units"`            // units that the check asked for
-	Allowed bool      `json:"allowed"`          // decision of this limit
-	Shadow  bool      `json:"shadow,omitempty"` // the decision was counted and not enforced
-	Banned  bool      `json:"banned,omitempty"` // the key was banned (weir.Limit.Ban)
+
+	Operation string `json:"operation"`          // weir.DecisionEvent.Operation
+	Request   uint64 `json:"request,omitempty"`  // number of the AllowAll on this node, which the records of its asks share; or 0
+	Asks      int    `json:"asks,omitempty"`     // number of asks of the AllowAll
+	Refused   bool   `json:"refused,omitempty"`  // a limit of the AllowAll denied, so no units were spent
+	Critical  bool   `json:"critical,omitempty"` // the check may spend kept units
+
+	Allowed bool `json:"allowed"`          // decision of this limit
+	Shadow  bool `json:"shadow,omitempty"` // the decision was counted and not enforced
+	Banned  bool `json:"banned,omitempty"` // the key was banned (weir.Limit.Ban)
+
+	Algorithm  string `json:"algorithm"`            // name of the weir.Algorithm
+	Rate       int64  `json:"rate"`                 // Limit.Rate
+	Per        string `json:"per,omitempty"`        // Limit.Per, like "1m30s"
+	Burst      int64  `json:"burst,omitempty"`      // Limit.Burst
+	Keep       int64  `json:"keep,omitempty"`       // Limit.Keep
+	Calendar   string `json:"calendar,omitempty"`   // name of Limit.Calendar
+	Overridden bool   `json:"overridden,omitempty"` // the numbers are those of an operator for this key
+	Capacity   int64  `json:"capacity"`             // Decision.Limit: units that the limit, or the share of the node, grants
+	Used       int64  `json:"used"`                 // Capacity without Remaining
 
 	Source       string `json:"source"`         // name of the weir.Source. "none" for a part of an AllowAll that was not asked, and with an Error, unless a Wait ended in a queue that had received a decision
 	Remaining    int64  `json:"remaining"`      // Decision.Remaining
 	RetryAfterMS int64  `json:"retry_after_ms"` // Decision.RetryAfter in milliseconds, rounded up
+
+	Decided time.Time `json:"decided,omitzero"` // DecisionEvent.At: time of the decision, by the clock of the node that decided
+	TookUS  int64     `json:"took_us"`          // DecisionEvent.Took in microseconds
+
+	Route  string `json:"route,omitempty"`      // weir.Caller.Route, first 128 bytes
+	Client string `json:"client,omitempty"`     // network of the address of the client: /24, or /48 for IPv6. With Options.Clients the address
+	Agent  string `json:"user_agent,omitempty"` // products in the User-Agent. With Options.Clients its first 256 bytes
+	Tier   string `json:"tier,omitempty"`       // weir.Caller.Tier, first 64 bytes
+
+	Sample float64 `json:"sample"` // Options.Sample: the part of the keys of which all decisions are recorded
 
 	Trace string `json:"trace,omitempty"` // first 128 bytes of the result of Options.Trace
 	Error string `json:"error,omitempty"` // first 256 bytes of the error of the check, which is a denial

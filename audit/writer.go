@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/enum"
 )
 
 // complaintEvery is the minimum time between two log lines about lost records.
@@ -127,21 +128,35 @@ func (w *writer) flush() {
 
 // record returns the Record of an entry.
 func (w *writer) record(e *entry) Record {
-	if node := e.limiter.Node(); w.asker == nil || node != w.asker.node {
+	limiter, d := e.event.Limiter, &e.event.Decision
+	if node := limiter.Node(); w.asker == nil || node != w.asker.node {
 		if w.asker = w.Log.asker.Load(); node != w.asker.node {
 			w.asker = askerOf(node)
 		}
 	}
-	limit := e.limiter.Limit()
+	limit := limiter.Limit()
 	r := Record{
 		Time: time.Unix(0, e.at).UTC(), Node: w.asker.name, Region: w.asker.region,
-		Limit: limit.Name, Version: limit.Version, ID: e.id, Key: string(e.key), Units: e.units,
-		Allowed: e.decision.Allowed, Shadow: e.decision.Shadow, Banned: e.decision.Banned, Source: e.decision.Source.String(),
-		Remaining: e.decision.Remaining, RetryAfterMS: milliseconds(e.decision.RetryAfter),
-		Trace: string(e.trace),
+		Limit: limit.Name, Version: limit.Version, ID: e.id, Key: string(e.key), Units: e.event.Units,
+		Operation: e.event.Operation, Request: e.event.Request, Refused: e.event.Refused, Critical: e.event.Critical,
+		Allowed: d.Allowed, Shadow: d.Shadow, Banned: d.Banned, Source: d.Source.String(),
+		Algorithm: limit.Algorithm.String(), Rate: limit.Rate, Burst: limit.Burst, Keep: limit.Keep, Overridden: limit.Overridden,
+		Capacity: d.Limit, Used: max(0, d.Limit-d.Remaining), Remaining: d.Remaining, RetryAfterMS: milliseconds(d.RetryAfter),
+		Decided: e.event.At.UTC(), TookUS: e.event.Took.Microseconds(),
+		Route: string(e.route), Tier: string(e.tier), Client: w.o.client(e.client), Agent: w.o.agent(string(e.agent)),
+		Sample: w.o.Sample, Trace: string(e.trace),
 	}
-	if e.err != nil {
-		r.Error = e.err.Error()
+	if e.event.Request != 0 {
+		r.Asks = e.event.Asks
+	}
+	if limit.Per != 0 {
+		r.Per = enum.Duration(limit.Per)
+	}
+	if limit.Calendar != weir.NoCalendar {
+		r.Calendar = limit.Calendar.String()
+	}
+	if err := e.event.Err; err != nil {
+		r.Error = err.Error()
 		r.Error = r.Error[:min(len(r.Error), maxErrorBytes)]
 	}
 	return r

@@ -99,6 +99,9 @@ func (m *Middleware) Judge(ctx context.Context, o *Outcome) {
 
 // judge decides with the limits of the Verdicts, and sets the other fields of the outcome.
 func (m *Middleware) judge(ctx context.Context, s *scratch) {
+	if m.node.UsesCallers() {
+		ctx = weir.WithCaller(ctx, s.caller())
+	}
 	m.ask(ctx, s)
 	s.countDenials()
 	o := &s.outcome

@@ -79,7 +79,7 @@ func (o *Override) applyTo(limit *Limit) weir.Limit {
 	if o.Rate == 0 {
 		return l
 	}
-	l.Rate, l.Burst = o.Rate, o.Burst
+	l.Rate, l.Burst, l.Overridden = o.Rate, o.Burst, true
 	if o.Per != 0 {
 		l.Per = o.Per
 	}

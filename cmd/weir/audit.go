@@ -49,7 +49,7 @@ func openAudit(o auditFlags, log *slog.Logger) (*auditLog, error) {
 		to = a.file
 	}
 	var err error
-	if a.Log, err = audit.New(audit.JSONLines(to), audit.Options{Sample: o.AuditSample, Keys: o.AuditKeys, Logger: log}); err != nil {
+	if a.Log, err = audit.New(audit.JSONLines(to), audit.Options{Sample: o.AuditSample, Keys: o.AuditKeys, Clients: o.AuditClients, Logger: log}); err != nil {
 		signal.Ignore(syscall.SIGHUP)
 		return nil, errors.Join(fmt.Errorf("weir serve: -audit_sample: %w", err), a.file.close())
 	}

@@ -78,9 +78,10 @@ type nodeFlags struct {
 }
 
 type auditFlags struct {
-	Audit       string  `placeholder:"FILE" help:"file for denials, as lines of JSON (audit/README.md); the process reopens it on SIGHUP. - is standard output"`
-	AuditSample float64 `placeholder:"PART" help:"fraction of the keys, 0 to 1, of which all decisions are recorded"`
-	AuditKeys   bool    `help:"record the texts of keys, not only their IDs"`
+	Audit        string  `placeholder:"FILE" help:"file for denials, as lines of JSON (audit/README.md); the process reopens it on SIGHUP. - is standard output"`
+	AuditSample  float64 `placeholder:"PART" help:"fraction of the keys, 0 to 1, of which all decisions are recorded"`
+	AuditKeys    bool    `help:"record the texts of keys, not only their IDs"`
+	AuditClients bool    `help:"record whole addresses and user agents of clients, not only networks and products"`
 }
 
 // Help returns the text of weir serve -h before the flags.
@@ -235,7 +236,7 @@ func (o *serveOptions) Validate() error {
 	refuse(o.Usage != nil && (o.Checks == "" || o.Rules == ""), "-usage without -checks and -rules: they have the address and the limits")
 	refuse(o.Rules == "" && (o.RulesCache != "" || o.RulesPoll != 0 || o.RulesToken != ""), "-rules is missing: name the file, the directory or the URL that has the rules")
 	refuse(o.LogFormat != "text" && o.LogFormat != "json", "-log_format is %q: use text or json", o.LogFormat)
-	refuse(o.Audit == "" && (o.AuditSample != 0 || o.AuditKeys), "-audit is missing: name the file that records are appended to")
+	refuse(o.Audit == "" && (o.AuditSample != 0 || o.AuditKeys || o.AuditClients), "-audit is missing: name the file that records are appended to")
 	refuse(o.Snapshots == "" && o.SnapshotEvery != 0, "-snapshots is missing: name the directory or the bucket that counts are kept in")
 	err = checkSnapshots(o.Snapshots)
 	refuse(err != nil, "-snapshots: %w", err)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rls "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
@@ -50,6 +51,21 @@ func (s *Service) respondTooLarge(req *rls.RateLimitRequest, err error) *rls.Rat
 	return r
 }
 
+// namedClient returns the client that a descriptor names.
+func namedClient(d *ratelimit.RateLimitDescriptor) (r rules.Request) {
+	for _, e := range d.GetEntries() {
+		switch e.GetKey() {
+		case "remote_address":
+			r.Client, _ = netip.ParseAddr(e.GetValue()) // invalid for a text that is no address
+		case "user":
+			r.User = e.GetValue()
+		case "api_key":
+			r.APIKey = e.GetValue()
+		}
+	}
+	return r
+}
+
 // respondBlocked returns the denial of a request for a client that is blocked, or nil. Only the
 // descriptors that name the client are over the limit.
 func (s *Service) respondBlocked(req *rls.RateLimitRequest, items []item) (denial *rls.RateLimitResponse) {
@@ -58,17 +74,7 @@ func (s *Service) respondBlocked(req *rls.RateLimitRequest, items []item) (denia
 	}
 	current := s.o.Book.Current()
 	for i, d := range req.GetDescriptors() {
-		var r rules.Request
-		for _, e := range d.GetEntries() {
-			switch e.GetKey() {
-			case "remote_address":
-				r.Client, _ = netip.ParseAddr(e.GetValue()) // invalid for a text that is no address
-			case "user":
-				r.User = e.GetValue()
-			case "api_key":
-				r.APIKey = e.GetValue()
-			}
-		}
+		r := namedClient(d)
 		b := current.Block(&r)
 		if b == nil {
 			continue

@@ -242,6 +242,9 @@ func (s *Service) answer(ctx context.Context, req *rls.RateLimitRequest, called 
 			return r, nil
 		}
 	}
+	if s.node.UsesCallers() {
+		ctx = weir.WithCaller(ctx, callerOf(req))
+	}
 	ctx, cancel := withinTime(ctx, len(items))
 	defer cancel()
 	denied := false
@@ -258,6 +261,17 @@ func (s *Service) answer(ctx context.Context, req *rls.RateLimitRequest, called 
 	}
 	s.reportDecisions(ctx, req, items)
 	return s.respond(req, items, denied), nil
+}
+
+// callerOf returns the Caller of a request: its domain, and the first address in a descriptor.
+func callerOf(req *rls.RateLimitRequest) *weir.Caller {
+	c := &weir.Caller{Route: req.GetDomain()}
+	for _, d := range req.GetDescriptors() {
+		if c.Client = namedClient(d).Client; c.Client.IsValid() {
+			break
+		}
+	}
+	return c
 }
 
 // reportDecisions calls Options.OnDecision for each descriptor that has a limit or is

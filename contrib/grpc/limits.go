@@ -190,6 +190,11 @@ func ByLimiter(l *weir.Limiter, o Options) (*Limits, error) {
 		if r.Critical {
 			v.Limiter = l.Critical()
 		}
+		if l.Node().UsesCallers() {
+			caller := httplimit.CallerOf(r)
+			caller.Route = r.Path
+			ctx = weir.WithCaller(ctx, &caller)
+		}
 		if a, out.Err = limits.ask(ctx, &v, request); errors.Is(out.Err, weir.ErrClosed) {
 			if v.Decision = httplimit.Unserved(l.Limit()); v.Decision.Allowed {
 				out.Err = nil

@@ -106,6 +106,7 @@ type lease struct {
 
 	limit, remaining int64         // Limit and Remaining in the result of the owner
 	reset            time.Duration // ResetAfter in the result of the owner
+	at               int64         // At in the result of the owner
 }
 
 func (e *lease) matches(a *wire.Ask) bool {
@@ -154,7 +155,7 @@ func (l *leases) spend(a *wire.Ask, t countsync.Time, r *wire.Result) (spent boo
 		r.RetryAfter = 0
 		r.ResetAfter = max(1, e.reset-age)
 		r.Receipt = 0
-		r.Source = wire.Leased
+		r.Source, r.At = wire.Leased, e.at
 		spent = true
 		break
 	}
@@ -291,7 +292,7 @@ func (l *leases) learn(a *wire.Ask, r *wire.Result, owner uint64, sent, t counts
 	}
 	e.ask, e.owner, e.sent = a.WithReceipt(r), owner, sent
 	e.lent, e.rest = r.Lease, int64(r.Lease.Units)
-	e.limit, e.remaining, e.reset = r.Limit, r.Remaining, r.ResetAfter
+	e.limit, e.remaining, e.reset, e.at = r.Limit, r.Remaining, r.ResetAfter, r.At
 	e.askAgainAt, e.hurries = 0, false
 	if e.endTime() > s.until.Load() {
 		s.until.Store(e.endTime())

@@ -137,7 +137,7 @@ func (p *pushbacks) deny(a *wire.Ask, t countsync.Time, r *wire.Result) bool {
 		r.RetryAfter = least
 		r.ResetAfter = b.reset - age
 		r.Receipt = 0
-		r.Source = wire.Pushback
+		r.Source, r.At = wire.Pushback, t.Now
 	}
 	s.mu.Unlock()
 	return denied

@@ -44,7 +44,7 @@ func New(clock env.Clock, timeout time.Duration, counts *bucket.Store, stream *c
 // this node no share, takes, peeks and waits are denied. Debits and refunds are always counted,
 // even if the share is zero, because the service has already spent or returned their units.
 func (o *Owner) Do(v *view.View, as view.Standing, op wire.Op, a *wire.Ask, now int64, r *wire.Result) {
-	r.StoodIn = as != view.AsOwner
+	r.StoodIn, r.At = as != view.AsOwner, now
 	switch {
 	case (a.BansKeys || a.Pauses) && o.applyBan(v, as, op, a, now, r):
 		return

@@ -1,6 +1,8 @@
 package owner
 
 import (
+	"time"
+
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
@@ -91,7 +93,7 @@ func (o *Owner) TakeAll(v *view.View, as view.Standing, asks []wire.Ask, now int
 			s.parts[i] = part.Limit(o.regionLimit(a, now))
 			limit = &s.parts[i]
 		}
-		results[i].StoodIn, results[i].Ahead, results[i].Banned = as != view.AsOwner, 0, false
+		results[i].StoodIn, results[i].Ahead, results[i].Banned, results[i].At = as != view.AsOwner, 0, false, now
 		results[i].Paused = false
 		results[i].Source = source
 		if (a.BansKeys || a.Pauses) && o.denyBanned(a, now, &results[i]) {
@@ -134,6 +136,7 @@ func (o *Owner) TakeAll(v *view.View, as view.Standing, asks []wire.Ask, now int
 	for i := range results {
 		if r := &results[i]; !r.Banned && r.Source != wire.FailedClosed && !(r.Ahead > 0 && asks[i].Shadow) {
 			r.Result, answers = answers[0], answers[1:]
+			r.Age = time.Duration(now - int64(r.Receipt))
 			if r.Ahead > 0 && closed {
 				denyBehind(r.Ahead, asks[i].Limit, &r.Result)
 			}

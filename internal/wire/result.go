@@ -10,7 +10,7 @@ import (
 // A result on the wire is an outcome and the parts of its operation, in this order:
 //
 //	outcome  allowed 1 | source 1 | limit 8 | remaining 8 | retry or age 8 | reset 8
-//	receipt  receipt 8 | reset number 8
+//	receipt  receipt 8, or the time of a denied take or loan | reset number 8
 //	lease    units 4 | until 4 | term 2 (ms)
 //	granted  units 4
 //	renewal  number 8
@@ -48,6 +48,9 @@ type Result struct {
 	// (Owner.ResetNumber), which is never 0. A member that knows of a later reset uses neither the
 	// lease nor the denial of this result, and refunds none of its units.
 	ResetNumber uint64
+	// At is the time of the decision by the clock of the deciding node. It is 0 if it is unknown, as in the
+	// response to an operation other than a take or a loan. Only Observers use At.
+	At int64
 	// Age is the time from the Receipt of an allowed take to the decision, both by the clock of the
 	// deciding node. It is not above 0 if the Receipt is not in the past, and undefined for a denial.
 	Age time.Duration
@@ -61,6 +64,9 @@ type Result struct {
 	// result may change once it does; not on the wire.
 	Unknown bool
 }
+
+// hasTime reports whether results of op have the time of the decision.
+func hasTime(op Op) bool { return op == OpTake || op == OpLend }
 
 // AppendResponse appends the header of an answer.
 func AppendResponse(b []byte, s Status, asks int) []byte { return append(b, byte(s), byte(asks)) }
@@ -96,7 +102,11 @@ func (r *Result) Append(op Op, b []byte) []byte {
 	b = binary.LittleEndian.AppendUint64(b, uint64(r.ResetAfter))
 	p := op.properties().result
 	if p&receiptPart != 0 {
-		b = binary.LittleEndian.AppendUint64(b, uint64(r.Receipt))
+		receipt := uint64(r.Receipt)
+		if hasTime(op) && !r.Allowed {
+			receipt = uint64(r.At)
+		}
+		b = binary.LittleEndian.AppendUint64(b, receipt)
 		b = binary.LittleEndian.AppendUint64(b, r.ResetNumber)
 	}
 	if p&leasePart != 0 {
@@ -164,7 +174,8 @@ func ParseResult(answer []byte, op Op, i int) (r Result) {
 	if b[0] == 4 {
 		r.Granted, r.Remaining = r.Remaining, 0
 	}
-	wait := clampDuration(int64(binary.LittleEndian.Uint64(b[18:])), 1, longestReset)
+	sent := int64(binary.LittleEndian.Uint64(b[18:]))
+	wait := clampDuration(sent, 1, longestReset)
 	r.ResetAfter = clampDuration(int64(binary.LittleEndian.Uint64(b[26:])), 1, longestReset)
 	if r.Allowed {
 		r.Age = wait
@@ -175,6 +186,13 @@ func ParseResult(answer []byte, op Op, i int) (r Result) {
 	if p.result&receiptPart != 0 {
 		r.Receipt = bucket.Receipt(binary.LittleEndian.Uint64(b))
 		r.ResetNumber = binary.LittleEndian.Uint64(b[8:])
+		switch {
+		case !hasTime(op):
+		case r.Allowed:
+			r.At = int64(r.Receipt) + sent // a bucket has its Receipt in the future, and a negative Age
+		default:
+			r.At, r.Receipt = int64(r.Receipt), 0
+		}
 		b = b[16:]
 	}
 	if p.result&leasePart != 0 {

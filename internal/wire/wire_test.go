@@ -85,6 +85,13 @@ func TestEncodedMessagesDecodeUnchanged(t *testing.T) {
 			if op == OpTake && r.Allowed && rapid.Bool().Draw(t, "part") {
 				r.Granted, r.Remaining = r.Remaining, 0
 			}
+			switch {
+			case !hasTime(op):
+			case r.Allowed:
+				r.At = int64(r.Receipt) + int64(r.Age)
+			default:
+				r.At, r.Receipt = int64(r.Receipt), 0
+			}
 			results = append(results, r)
 			answer = r.Append(op, answer)
 		}
@@ -287,7 +294,7 @@ func TestUnmarkStoodInClearsTheMarkOfAllResults(t *testing.T) {
 	UnmarkStoodIn(OpTake, answer)
 	for i, source := range []Source{StandIn, Budget} {
 		r := ParseResult(answer, OpTake, i)
-		require.Equal(t, Result{Result: bucket.Result{Allowed: true, Receipt: 7}, Source: source, StoodIn: false, Firm: false, Lease: Lease{}, ResetNumber: 5, Ahead: 0}, r)
+		require.Equal(t, Result{Result: bucket.Result{Allowed: true, Receipt: 7}, Source: source, StoodIn: false, Firm: false, Lease: Lease{}, ResetNumber: 5, At: 7, Ahead: 0}, r)
 	}
 	UnmarkStoodIn(OpTake, AppendResponse(nil, Unreached, 0))
 }

@@ -1,0 +1,44 @@
+package httplimit
+
+import (
+	"strings"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/rules"
+)
+
+// caller returns the Caller of the request. Its Route has the pattern of the handler or, if that is unknown,
+// of the first rule with one.
+func (s *scratch) caller() *weir.Caller {
+	c, verdicts := CallerOf(&s.request), s.outcome.Verdicts
+	if len(verdicts) > 0 {
+		c.Tier = verdicts[0].Tier
+	}
+	pattern := ""
+	if s.http != nil {
+		pattern = s.http.Pattern
+	}
+	for i := 0; pattern == "" && i < len(verdicts); i++ {
+		pattern = verdicts[i].Rule.When.Path
+	}
+	switch {
+	case strings.Contains(pattern, " "):
+		c.Route = pattern // with the method
+	default:
+		c.Route = strings.TrimSpace(s.request.Method + " " + pattern)
+	}
+	return &c
+}
+
+// CallerOf returns the Caller of a request without a Route, for adapters that ask limits themselves.
+func CallerOf(r *rules.Request) weir.Caller {
+	c := weir.Caller{Client: r.Client, Tier: r.Tier}
+	lines := r.Header["User-Agent"]
+	if r.Fields != nil {
+		lines = r.Fields.Values("User-Agent")
+	}
+	if len(lines) > 0 {
+		c.UserAgent = lines[0]
+	}
+	return c
+}

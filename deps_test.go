@@ -39,7 +39,7 @@ var floors = [][]string{
 	{"."},
 	{"audit", "internal/bounds", "internal/ratelimit", "weirtest"},
 	{"rules"},
-	{"httplimit", "contrib/internal/metrics", "service"},
+	{"audit/replay", "httplimit", "contrib/internal/metrics", "service"},
 	{"admin", "contrib/internal/framework"},
 	{"examples/gateway", "examples/login", "examples/modelgateway", "page"},
 }

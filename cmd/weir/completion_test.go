@@ -22,14 +22,14 @@ func TestCommandsAndFlagsAreCompleted(t *testing.T) {
 		words []string
 		want  string
 	}{
-		{nil, "serve live status check reserve settle hold peek reset override user block switch ban raise top rules envoy snapshot secret version completion"},
-		{[]string{""}, "serve live status check reserve settle hold peek reset override user block switch ban raise top rules envoy snapshot secret version completion"},
+		{nil, "serve live status check reserve settle hold peek reset override user block switch ban raise audit top rules envoy snapshot secret version completion"},
+		{[]string{""}, "serve live status check reserve settle hold peek reset override user block switch ban raise audit top rules envoy snapshot secret version completion"},
 		{[]string{"s"}, "serve status settle switch snapshot secret"},
 		{[]string{"rules", ""}, "check schema"},
 		{[]string{"snapshot", ""}, "list show verify"},
 		{[]string{"serve", "-che"}, "-checks -checks_tokens"},
 		{[]string{"serve", "--che"}, "--checks --checks_tokens"},
-		{[]string{"serve", "-rules", "status", "--audit"}, "--audit --audit_sample --audit_keys"},
+		{[]string{"serve", "-rules", "status", "--audit"}, "--audit --audit_sample --audit_keys --audit_clients"},
 		{[]string{"serve", "-rules", ""}, ""}, // a file name
 		{[]string{"serve", "-forget_refused", "-leave"}, "-leave_within"},
 		{[]string{"-h", "st"}, "status"},

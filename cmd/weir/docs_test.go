@@ -51,7 +51,7 @@ func TestDocumentedCallsReturnDocumentedResponses(t *testing.T) {
 				require.Equal(t, bad, run(c.Words, &out, &errs), "%s: %q: %s", c.Position(), c.Words, &errs)
 				continue
 			}
-		case "live", "status", "check", "reserve", "settle", "hold", "peek", "reset", "override", "user", "block", "switch", "ban", "raise", "top", "snapshot": // there is no running node and no snapshot
+		case "audit", "live", "status", "check", "reserve", "settle", "hold", "peek", "reset", "override", "user", "block", "switch", "ban", "raise", "top", "snapshot": // there is no running node and no snapshot
 			require.Equal(t, bad, run(c.Words, &out, &errs), "%s: %q: %s", c.Position(), c.Words, &errs)
 			continue
 		}

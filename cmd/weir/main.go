@@ -5,6 +5,7 @@
 //	weir status
 //	weir check api/hourly 'user 123'
 //	weir rules check rules.yaml
+//	weir audit replay -rules new.yaml denials.jsonl
 //	weir snapshot verify /var/lib/weir -shared weir.secret
 //	weir secret -o weir.secret
 package main
@@ -59,6 +60,9 @@ type commands struct {
 		List   raiseListCommand   `cmd:"" help:"list the suggestions to raise the limits of hot keys"`
 		Accept raiseAcceptCommand `cmd:"" help:"set the override that is suggested for a key"`
 	} `cmd:"" help:"list and accept suggestions to raise the limits of hot keys"`
+	Audit struct {
+		Replay replayCommand `cmd:"" help:"decide the requests in audit records again, by other rules"`
+	} `cmd:"" help:"replay audit records"`
 	Top   topCommand `cmd:"" help:"show the keys with the most checks, denials and held units"`
 	Rules struct {
 		Check  rulesCommand  `cmd:"" help:"check a rules file, or show the rules and limits that apply to a request"`

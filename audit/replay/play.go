@@ -1,0 +1,207 @@
+package replay
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/audit"
+	"github.com/weir-go/weir/rules"
+)
+
+// player decides requests by a Set, on a node of its own whose clock shows the time of each request.
+type player struct {
+	node     *weir.Node
+	now      atomic.Int64
+	set      *rules.Set
+	report   *Report
+	limits   map[string]*limit
+	limiters map[weir.Limit]*weir.Limiter
+
+	refunds   []*refund // ordered by time
+	asks      []weir.Ask
+	asked     []*audit.Record // the record of each ask
+	decisions weir.Decisions
+}
+
+// limit is a limit of the rules with its results.
+type limit struct {
+	*rules.Limit
+	rule    *rules.Rule
+	minute  int64        // of timed
+	timed   *rules.Limit // Limit with the numbers of the time windows that are open in minute
+	results Limit
+}
+
+const (
+	maxKeys     = 10_000_000 // counts of the node
+	maxLimiters = 4096
+)
+
+func newPlayer(ctx context.Context, set *rules.Set, report *Report) (*player, error) {
+	p := &player{set: set, report: report, limits: make(map[string]*limit), limiters: make(map[weir.Limit]*weir.Limiter)}
+	for _, rule := range set.Rules() {
+		for i := range rule.Limits {
+			l := &rule.Limits[i]
+			p.limits[l.Name] = &limit{Limit: l, rule: rule, minute: -1, results: Limit{Name: l.Name, changed: make(map[audit.ID]*Key)}}
+		}
+	}
+	var err error
+	p.node, err = weir.Start(ctx, weir.Config{
+		Now: func() time.Time { return time.Unix(0, p.now.Load()) }, MaxKeys: maxKeys, TopKeys: -1, Logger: slog.New(slog.DiscardHandler),
+	})
+	return p, err
+}
+
+// limiter returns the Limiter for a record, with the numbers for its key, tier and time.
+func (p *player) limiter(l *limit, r *audit.Record) (made *weir.Limiter, err error) {
+	if minute := p.now.Load() / int64(time.Minute); minute != l.minute {
+		l.minute, l.timed = minute, l.At(time.Unix(0, p.now.Load()))
+	}
+	numbers := l.timed.ForKey(r.Tier, r.Key)
+	if per, err := time.ParseDuration(r.Per); r.Overridden && err == nil {
+		numbers.Rate, numbers.Per, numbers.Burst = r.Rate, per, r.Burst
+	}
+	numbers.Varies, numbers.Ban = true, weir.Ban{}
+	if made = p.limiters[numbers]; made == nil {
+		if made, err = p.node.Limiter(numbers); err != nil {
+			return nil, err
+		}
+		if len(p.limiters) == maxLimiters {
+			clear(p.limiters)
+		}
+		p.limiters[numbers] = made
+	}
+	if r.Critical {
+		made = made.Critical()
+	}
+	return made, nil
+}
+
+// noteOf returns why a record is not decided again, or "".
+func noteOf(l *limit, r *audit.Record) Note {
+	switch {
+	case l == nil:
+		return Absent
+	case r.Error != "":
+		return Failed
+	case r.Operation == "wait" || r.Operation == "hold" || l.InFlight():
+		return Held
+	case !audit.InSample(r.ID, r.Sample):
+		return Unsampled
+	case r.Banned:
+		return Banned
+	}
+	return ""
+}
+
+// play decides a group again.
+func (p *player) play(g *group) {
+	for len(p.refunds) > 0 && p.refunds[0].at <= g.at {
+		p.refund(p.refunds[0])
+		p.refunds = p.refunds[1:]
+	}
+	if g.at < p.now.Swap(g.at) {
+		p.report.Notes[Late] += len(g.parts)
+	}
+	p.asks, p.asked = p.asks[:0], p.asked[:0]
+	for i := range g.parts {
+		p.add(g, &g.parts[i])
+	}
+	if len(p.asks) > 0 {
+		p.decide()
+	}
+	took := p.decisions.Allowed() // all units of the group, or none
+	for i, r := range p.asked {
+		d := &p.decisions[i]
+		p.limits[r.Limit].results.record(r, d.Allowed, p.report)
+		g.of.denied = g.of.denied || !d.Allowed && !p.asks[i].Shadow
+		if d.Allowed && r.Request != 0 && took {
+			g.of.taken = append(g.of.taken, &refund{g.at + r.TookUS*int64(time.Microsecond), p.asks[i]})
+		}
+	}
+	unseen := g.parts[0].Refused && !g.of.seen // a limit without a record denied the request
+	if g.of.left > 0 || !g.of.denied && !unseen {
+		return
+	}
+	for _, r := range g.of.taken {
+		at, _ := slices.BinarySearchFunc(p.refunds, r, func(a, b *refund) int { return cmp.Compare(a.at, b.at) })
+		p.refunds = slices.Insert(p.refunds, at, r)
+	}
+}
+
+// add adds a record to the asks, unless it is not decided again.
+func (p *player) add(g *group, r *audit.Record) {
+	l, denies := p.limits[r.Limit], !r.Allowed && !r.Shadow
+	g.of.seen = g.of.seen || denies
+	note := noteOf(l, r)
+	var made *weir.Limiter
+	if note == "" {
+		var err error
+		if made, err = p.limiter(l, r); err != nil {
+			note = Unfit
+		}
+	}
+	if r.Source == unasked && g.of.denied {
+		return
+	}
+	if note != "" {
+		p.report.Notes[note]++
+		g.of.denied = g.of.denied || denies && note != Absent
+		return
+	}
+	mode := p.set.Mode(l.rule).ForID(firstID(g, l.rule, r.ID))
+	if mode == rules.Off {
+		l.results.record(r, true, p.report)
+		return
+	}
+	key := r.ID.String()
+	if made.Limit().Scope != weir.Global {
+		key = r.Region + " " + key // regions count separately
+	}
+	p.asks = append(p.asks, weir.Ask{Limiter: made, Key: key, Units: r.Units, Shadow: mode == rules.Shadow, Critical: r.Critical})
+	p.asked = append(p.asked, r)
+}
+
+// firstID returns the ID under the first limit of a rule, which selects the mode.
+func firstID(g *group, rule *rules.Rule, own audit.ID) audit.ID {
+	for _, g := range g.of.groups {
+		for i := range g.parts {
+			if g.parts[i].Limit == rule.Limits[0].Name {
+				return g.parts[i].ID
+			}
+		}
+	}
+	return own
+}
+
+// decide sets the decisions of the asks. An error, such as of units above the capacity, is a denial.
+func (p *player) decide() {
+	ctx, a := context.Background(), p.asks[0]
+	d := weir.Decision{}
+	switch p.asked[0].Operation {
+	case "debit":
+		d, _ = a.Limiter.Debit(ctx, a.Key, a.Units)
+	case "at_most":
+		d, _, _ = a.Limiter.AllowAtMost(ctx, a.Key, a.Units)
+	default:
+		p.decisions, _ = p.node.AllowAllInto(ctx, p.asks, p.decisions)
+		return
+	}
+	p.decisions = append(p.decisions[:0], d)
+}
+
+// refund is units of an AllowAll. Several nodes decide it by takes, and refund them if one denies.
+type refund struct {
+	at  int64
+	ask weir.Ask
+}
+
+func (p *player) refund(r *refund) {
+	p.now.Store(r.at)
+	_ = r.ask.Limiter.Refund(context.Background(), r.ask.Key, r.ask.Units)
+}

@@ -1,0 +1,193 @@
+// Package replay decides the requests in the records of package audit again, by other rules. It shows
+// which requests the other rules would have denied or admitted.
+//
+// A replay has one node, whose clock shows the time of each request. So the product itself decides, in the
+// order of the recorded decisions. The counts are empty at the first record.
+package replay
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/weir-go/weir/audit"
+	"github.com/weir-go/weir/rules"
+)
+
+// Input is the records of one or several nodes, a line of JSON each.
+type Input struct {
+	Name   string // in messages
+	Reader io.Reader
+}
+
+// Options select records. The zero Options select all.
+type Options struct {
+	From, Until time.Time // by the time of the record; Until is excluded
+	Keys        int       // maximum number of Keys of each limit
+}
+
+// Run decides the records of all inputs again by the rules of a Set. The inputs are merged by time. The
+// error is that of a Reader, of ctx, or of the start of a node.
+func Run(ctx context.Context, set *rules.Set, inputs []Input, o Options) (*Report, error) {
+	report := &Report{Notes: make(map[Note]int), Damages: []string{}, Limits: []Limit{}}
+	p, err := newPlayer(ctx, set, report)
+	if err != nil {
+		return nil, fmt.Errorf("replay: %w", err)
+	}
+	defer func() { _ = p.node.Close() }()
+	var files []*file
+	for _, in := range inputs {
+		files = append(files, &file{Input: in, report: report, in: bufio.NewReaderSize(in.Reader, maxLineBytes), open: make(map[name]*request)})
+	}
+	err = merge(files, &o, func(g *group) error {
+		p.play(g)
+		return ctx.Err()
+	})
+	if err != nil {
+		return nil, fmt.Errorf("replay: %w", err)
+	}
+	if evicted := p.node.Stats().Evicted; evicted > 0 {
+		report.Notes[Evicted] = int(evicted)
+	}
+	for _, rule := range set.Rules() {
+		for _, l := range rule.Limits {
+			if r := p.limits[l.Name].results; r.Recorded != (Counts{}) {
+				r.Keys = r.mostChanged(o.Keys)
+				report.Limits = append(report.Limits, r)
+			}
+		}
+	}
+	return report, nil
+}
+
+// Note is a text about records that a replay does not decide exactly.
+type Note string
+
+// The notes.
+const (
+	Outside   Note = "outside of the chosen time: ignored"
+	Absent    Note = "of a limit that the rules do not have, or of an overrun: ignored"
+	Unsampled Note = "of a key whose admissions are not recorded: ignored, use -audit_sample"
+	Held      Note = "of a hold or a queue, whose end is not recorded: ignored"
+	Failed    Note = "of a check that failed: ignored"
+	Unfit     Note = "of an override that does not fit the rules: ignored"
+	Banned    Note = "of a banned key: stays denied"
+	Late      Note = "far from its place in time: decided late"
+	Outage    Note = "of a share during an outage: decided by the whole limit"
+	Reserved  Note = "of an estimate, whose settlement is not recorded: stays spent"
+	Evicted   Note = "evicted count, because there are too many keys"
+)
+
+// Report is the result of Run.
+type Report struct {
+	Records int          `json:"records"` // read records
+	Notes   map[Note]int `json:"notes"`   // the number of records for each Note
+	Damaged int          `json:"damaged"` // lines that are not records
+	Damages []string     `json:"damages"` // the first of these, with file and line
+	First   time.Time    `json:"first"`   // time of the first decision
+	Last    time.Time    `json:"last"`    // time of the last decision
+	Limits  []Limit      `json:"limits"`  // in the order of the rules
+
+	keys int // in all Limits
+}
+
+// Limit has the results of a limit. Requests of shadows count like others.
+type Limit struct {
+	Name         string `json:"name"`
+	Recorded     Counts `json:"recorded"`
+	Replayed     Counts `json:"replayed"`
+	NewlyDenied  int    `json:"newly_denied"`
+	NewlyAllowed int    `json:"newly_allowed"`
+	Keys         []*Key `json:"keys"` // the keys with the most changes, of the first 100,000 with any
+
+	changed map[audit.ID]*Key
+}
+
+// Counts are decisions.
+type Counts struct {
+	Allowed int `json:"allowed"`
+	Denied  int `json:"denied"`
+}
+
+func (c *Counts) add(allowed bool) {
+	if allowed {
+		c.Allowed++
+	} else {
+		c.Denied++
+	}
+}
+
+// Key has the changes of a key.
+type Key struct {
+	ID           audit.ID `json:"id"`
+	Key          string   `json:"key,omitempty"` // if the records have it
+	NewlyDenied  int      `json:"newly_denied"`
+	NewlyAllowed int      `json:"newly_allowed"`
+}
+
+// Agreement returns the part of the decisions that are as recorded, 0 to 1, and 1 without decisions.
+func (r *Report) Agreement() float64 {
+	all, changed := 0, 0
+	for _, l := range r.Limits {
+		all += l.Recorded.Allowed + l.Recorded.Denied
+		changed += l.NewlyDenied + l.NewlyAllowed
+	}
+	return 1 - float64(changed)/float64(max(1, all))
+}
+
+// Bounds of a Report.
+const (
+	maxDamages = 10
+	maxChanged = 100_000
+)
+
+// record adds a decision. A part that was not asked has no recorded decision.
+func (l *Limit) record(r *audit.Record, allowed bool, report *Report) {
+	if at := timeOf(r); report.First.IsZero() {
+		report.First, report.Last = at, at
+	} else if at.After(report.Last) {
+		report.Last = at
+	}
+	switch r.Source {
+	case unasked:
+		return
+	case "budget", "failed_open", "failed_closed":
+		report.Notes[Outage]++
+	}
+	if r.Operation == "reserve" {
+		report.Notes[Reserved]++
+	}
+	l.Recorded.add(r.Allowed)
+	l.Replayed.add(allowed)
+	if allowed == r.Allowed {
+		return
+	}
+	k := l.changed[r.ID]
+	if k == nil {
+		k = &Key{ID: r.ID, Key: r.Key}
+		if report.keys < maxChanged {
+			report.keys++
+			l.changed[r.ID] = k
+		}
+	}
+	if allowed {
+		l.NewlyAllowed++
+		k.NewlyAllowed++
+	} else {
+		l.NewlyDenied++
+		k.NewlyDenied++
+	}
+}
+
+// mostChanged returns the keys with the most changes.
+func (l *Limit) mostChanged(most int) []*Key {
+	all := slices.SortedFunc(maps.Values(l.changed), func(a, b *Key) int {
+		return cmp.Or(cmp.Compare(b.NewlyDenied+b.NewlyAllowed, a.NewlyDenied+a.NewlyAllowed), cmp.Compare(a.ID.String(), b.ID.String()))
+	})
+	return append([]*Key{}, all[:min(len(all), max(0, most))]...)
+}

@@ -32,11 +32,11 @@ func (*replayCommand) Help() string {
 }
 
 func (c *replayCommand) run(stdout, _ io.Writer) (int, error) {
-	text, err := read(c.Rules)
+	text, err := readRules(c.Rules)
 	if err != nil {
 		return bad, err
 	}
-	set, err := rules.Parse(c.Rules, text)
+	set, err := rules.Parse(text.Name, text.Bytes)
 	if err != nil {
 		return bad, err
 	}

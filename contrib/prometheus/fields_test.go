@@ -129,7 +129,7 @@ var exportedRules = map[string]string{
 
 // unexportedRules is like unexported, for rules.BookStats.
 var unexportedRules = map[string]string{
-	"Path":      "a path is the configuration's, and changes never",
+	"Source":    "a source is the configuration's, and changes never",
 	"Serial":    "GET /v1/stats has it",
 	"LoadedAt":  "GET /v1/stats has it; weir_rules_info changes",
 	"Loads":     "GET /v1/stats has it; weir_rules_info changes",

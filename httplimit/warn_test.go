@@ -21,6 +21,7 @@ func TestAdmittedRequestIsWarned(t *testing.T) {
 		"warn: 70%, limit: {algorithm: sliding_log, rate: 10, per: 1h}, cost: 7":                    {`!"r";used=70`, "-"},
 		"warn: 100%, limit: {algorithm: token_bucket, rate: 1, per: 1h, burst: 2}":                  {"", `!"r";used=100`, "-"},
 		"limits: [{rate: 9, per: 1m, name: a, warn: 20%}, {rate: 3, per: 1h}], warn: 50%":           {"", `!!"r/a";used=22, "r/2";used=66`, `"r/a";used=33, "r/2";used=100`, "-"},
+		"limits: [{rate: 9, per: 1m, name: a}, {rate: 4, per: 1h, warn: 50%}]":                      {"", `!"r/2";used=50`},
 		"warn: 90%, limit: {rate: 2, per: 1h, tiers: {paid: {rate: 1}}}":                            {`!"r";used=100`, "-"},
 		"warn: 80%, limit: {algorithm: fixed_window, rate: 2, per: 1h}, soft: {over: 50%, for: 1h}": {"", `!"r";used=100`, `"r";used=100`, "-"},
 		"warn: 80%, limit: {algorithm: fixed_window, rate: 2, per: 1h}, refund_on: {status: 200}":   {"", ""},

@@ -249,3 +249,28 @@ func ExampleNode_Leave() {
 	// Output:
 	// <nil>
 }
+
+// Another service answers 429 with a Retry-After of 5 seconds, so no instance calls it for as long.
+func ExampleLimiter_Pause() {
+	ctx := context.Background()
+	node, err := weir.Start(ctx, weir.Config{})
+	if err != nil {
+		panic(err)
+	}
+	defer node.Close()
+	calls, err := node.Limiter(weir.Limit{Name: "calls", Rate: 100, Per: time.Second, Pauses: true})
+	if err != nil {
+		panic(err)
+	}
+
+	if err := calls.Pause(ctx, "api.example.com", 5*time.Second); err != nil {
+		panic(err)
+	}
+	d, err := calls.Allow(ctx, "api.example.com")
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(d.Allowed, d.Paused, d.RetryAfter.Round(time.Second))
+	// Output:
+	// false true 5s
+}

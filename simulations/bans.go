@@ -8,20 +8,20 @@ import (
 )
 
 const (
-	// repeating is how long a node repeats that a key is banned without asking the owner.
+	// repeating is how long a node repeats that a key is banned or paused without asking the owner.
 	repeating = 10 * time.Second
 	// banCopying is the age at which a ban survives a crash of the owner, without the round trip.
 	banCopying = 200 * time.Millisecond
 )
 
-// checkBanned checks for each key and region that a ban lasts until the end that callers were told, and
+// checkBanned checks for each key and region that a ban or a pause lasts until the end that callers were told, and
 // that no ban begins before there were enough denials. A step of a clock moves the ends of bans.
 func checkBanned(r *trial, broken func(time.Duration, string, ...any)) {
 	if r.mayEvict() || slices.ContainsFunc(r.Scenario.Faults, func(f Fault) bool { return f.Kind == FaultSkew }) {
 		return
 	}
 	for _, a := range r.asks {
-		if a.l.Ban == (weir.Ban{}) || a.callers != allCallers {
+		if a.l.Ban == (weir.Ban{}) && !a.l.Pauses || a.callers != allCallers {
 			continue
 		}
 		of := make(map[string][]*Check)
@@ -32,7 +32,9 @@ func checkBanned(r *trial, broken func(time.Duration, string, ...any)) {
 		}
 		for _, region := range r.Scenario.regions() {
 			checkLasting(r.courses[region], a, of[region], broken)
-			checkDenials(r.courses[region], a, of[region], broken)
+			if a.l.Ban != (weir.Ban{}) {
+				checkDenials(r.courses[region], a, of[region], broken)
+			}
 		}
 	}
 }
@@ -52,7 +54,7 @@ func checkLasting(course *course, a *asks, checks []*Check, broken func(time.Dur
 			for i >= 0 && (told[i].Answered >= c.Asked || (told[i].Source == weir.Pushback) != pushback) {
 				i--
 			}
-			if i < 0 {
+			if i < 0 || pushback && a.l.Pauses { // the owner may not have the pause yet
 				continue
 			}
 			t, from := told[i], told[i].Asked
@@ -114,6 +116,23 @@ func (c *course) keepsBans(l *weir.Limit, from, to time.Duration) bool {
 		isYoung := e.kind == killed && e.from < from+banCopying+c.longestTrip(&e)
 		return e.overlaps(from, to) && (e.region || e.alone || isYoung)
 	})
+}
+
+// addKeyPauses adds loads that pause keys of some limits without bans.
+func (d *dice) addKeyPauses() {
+	for i := range d.s.Limits {
+		l := &d.s.Limits[i]
+		if inFlightLimit(*l) || d.s.hasReservations(l.Name) || l.Ban != (weir.Ban{}) || d.oneIn(4) {
+			continue
+		}
+		for _, load := range d.s.Loads {
+			if load.Limit == l.Name && load.Rate > 0 {
+				l.Pauses = true
+				d.s.Loads = append(d.s.Loads, Load{Limit: l.Name, Keys: load.Keys, Rate: round(d.logarithmic(0.05, 2)), Pauses: d.logarithm(1e8, 1e10)})
+				break
+			}
+		}
+	}
 }
 
 // addBans makes some limits ban keys.

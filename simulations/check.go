@@ -190,6 +190,8 @@ func (c *checker) checkOutcome(l Load, limit weir.Limit) {
 		c.report("limit", "%s is in_flight: set the maximum time for which units are held with keeps", l.Limit)
 	case l.Keeps > 0 && !inFlightLimit(limit):
 		c.report("keeps", "keeps applies to an in_flight limit: %s is %v", l.Limit, limit.Algorithm)
+	case l.Pauses > 0 && (!limit.Pauses || l.Adversary):
+		c.report("pauses", "pauses applies to a steady load or a burst of a limit with pauses: true")
 	case reserves && l.Settles == 0:
 		c.report("limit", "units of %s are reserved by another load: set settles, the maximum time until these are settled", l.Limit)
 	}

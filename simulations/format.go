@@ -150,7 +150,8 @@ var ranges = map[string][2]int64{
 	"At": {0, int64(maxLasts)}, "By": {-int64(maxLasts), int64(maxLasts)}, "Pauses": {0, int64(maxEvery)}, "Every": {int64(time.Millisecond), int64(maxEvery)},
 	"Keys": {1, maxKeys}, "Units": {1, math.MaxInt64}, "Load.Burst": {1, maxAsks},
 	"Keeps": {int64(time.Millisecond), int64(maxLasts)}, "Settles": {int64(time.Millisecond), int64(maxLasts)},
-	"TTL": {int64(time.Second), int64(time.Hour)},
+	"Load.Pauses": {int64(time.Millisecond), int64(maxLasts)},
+	"TTL":         {int64(time.Second), int64(time.Hour)},
 }
 
 // fill sets the fields of a struct that a map has, by the names of fields in files.

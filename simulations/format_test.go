@@ -38,6 +38,7 @@ limits:
   - {name: streams, algorithm: in_flight, rate: 7}
   - {name: tokens, rate: 50, per: 24h}
   - {name: logins, rate: 5, per: 1m, ban: {denials: 3, within: 10s, for: [1m, 1h]}}
+  - {name: calls, rate: 5, per: 1m, pauses: true}
 load:
   - {limit: api, keys: 10, zipf: 1.1, from: [a, b], rate: 50/s, units: 2, begins: 1s, ends: 90s}
   - {limit: api, burst: 5, at: 30s, repeat: {every: 10s, until: 45s}}
@@ -46,6 +47,7 @@ load:
   - {limit: streams, rate: 2/s, keeps: 40s, ttl: 20s}
   - {limit: tokens, rate: 8/s, settles: 250ms}
   - {limit: logins, rate: 1/s}
+  - {limit: calls, rate: 1/s, pauses: 5s}
 faults:
   - {at: 70s, start: d}
   - {at: 10s, split: [[a, b], [c]], for: 2s, repeat: {every: 20s, until: 30s}}
@@ -80,6 +82,7 @@ func TestFileHasEveryScenarioField(t *testing.T) {
 			{Name: "streams", Algorithm: weir.InFlight, Rate: 7},
 			{Name: "tokens", Rate: 50, Per: 24 * time.Hour},
 			{Name: "logins", Rate: 5, Per: time.Minute, Ban: weir.Ban{Denials: 3, Within: 10 * time.Second, For: weir.BanLengths{time.Minute, time.Hour}}},
+			{Name: "calls", Rate: 5, Per: time.Minute, Pauses: true},
 		},
 		Loads: []Load{
 			{Limit: "api", Keys: 10, Zipf: 1.1, From: []string{"a", "b"}, Rate: 50, Units: 2, Begins: time.Second, Ends: 90 * time.Second},
@@ -90,6 +93,7 @@ func TestFileHasEveryScenarioField(t *testing.T) {
 			{Limit: "streams", Rate: 2, Keeps: 40 * time.Second, TTL: 20 * time.Second},
 			{Limit: "tokens", Rate: 8, Settles: 250 * time.Millisecond},
 			{Limit: "logins", Rate: 1},
+			{Limit: "calls", Rate: 1, Pauses: 5 * time.Second},
 		},
 		Faults: []Fault{
 			{At: 10 * time.Second, Kind: FaultSplit, Sides: sides},

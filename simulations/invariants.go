@@ -58,7 +58,7 @@ var invariants = []invariant{
 	{lostInvariant, "the hold of a client is not lost within its ttl while nodes are deployed, crash or freeze one at a time", checkNotLost},
 	{backInvariant, "units of an in_flight limit are free when they are released; if authority moves, 12 s after that or after the end of their holder", checkGivenBack},
 	{keptInvariant, "while nothing changes, a critical check is denied only if critical checks have spent the kept units", checkKept},
-	{bannedInvariant, "no check of a banned key is admitted before the end that callers were told, and no key is banned after fewer denials than its limit states", checkBanned},
+	{bannedInvariant, "no check of a banned or paused key is admitted before the end that callers were told, and no key is banned after fewer denials than its limit states", checkBanned},
 	{settledOnceInvariant, "a reservation is settled once, and without faults the spent units are exactly the settled units", checkSettledOnce},
 }
 
@@ -513,7 +513,7 @@ func checkShares(r *trial, broken func(time.Duration, string, ...any)) {
 		if a.planet != nil {
 			continue // see TestSaturatedRegionsAreGrantedNearlyAll of package sync
 		}
-		if stepsBack || a.l.Keep > 0 || a.l.Ban != (weir.Ban{}) || r.Scenario.hasReservations(a.l.Name) {
+		if stepsBack || a.l.Keep > 0 || a.l.Ban != (weir.Ban{}) || a.l.Pauses || r.Scenario.hasReservations(a.l.Name) {
 			continue // after a step back, units do not recover until the clock reaches the time of the step
 		}
 		for _, q := range a.course.quiets() {

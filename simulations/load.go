@@ -40,6 +40,7 @@ const (
 	wait
 	hold
 	reserve
+	pause
 )
 
 // waitsOf is the number of takes of which one uses Wait. These takes are drawn with their own
@@ -114,6 +115,8 @@ func (s *stage) sendLoads(ctx context.Context) {
 				if q.deed = deeds[a.deeds.IntN(len(deeds))]; q.deed == take && waits.IntN(waitsOf) == 0 {
 					q.deed = wait
 				}
+			case a.load.Pauses > 0:
+				q.deed, q.ttl = pause, time.Millisecond+time.Duration(a.rng.Int64N(int64(a.load.Pauses)))
 			case a.load.Keeps > 0:
 				q.deed, q.ttl, q.keeps = hold, a.load.TTL, time.Duration(a.rng.Int64N(int64(a.load.Keeps)))
 			case a.load.Settles > 0:
@@ -214,7 +217,7 @@ type question struct {
 	units      int64
 	deed       deed
 	critical   bool
-	keeps, ttl time.Duration // for units that are held
+	keeps, ttl time.Duration // for units that are held; ttl is also the length of a pause
 	plan       *plan         // for a reservation
 }
 
@@ -225,6 +228,8 @@ func (s *stage) send(ctx context.Context, q question) {
 		s.witness.endRefund(q.key, q.units)
 	case q.deed == reset:
 		s.callLimiter(q, func(l *weir.Limiter, key string) error { return l.Reset(ctx, key) })
+	case q.deed == pause:
+		s.callLimiter(q, func(l *weir.Limiter, key string) error { return l.Pause(ctx, key, q.ttl) })
 	case q.deed == hold:
 		s.hold(ctx, q)
 	case q.deed == reserve:
@@ -264,13 +269,13 @@ func failure(err error) string {
 // recordDecision completes a check with its decision.
 func (s *stage) recordDecision(c *Check, d weir.Decision, err error) {
 	c.Answered, c.Allowed, c.Source, c.Err = s.elapsed(), d.Allowed, d.Source, failure(err)
-	if d.Banned {
+	if d.Banned || d.Paused {
 		c.Banned = d.RetryAfter
 	}
 }
 
 // callLimiter refunds units of the witness at a node, whichever node admitted them, or
-// resets a key. It ignores the error.
+// resets or pauses a key. It ignores the error.
 func (s *stage) callLimiter(q question, do func(l *weir.Limiter, key string) error) {
 	if p, l, key, _ := s.begin(q); p != nil {
 		_ = do(l, key)

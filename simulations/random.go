@@ -38,7 +38,7 @@ func randomScenario(seed uint64) *Scenario {
 	d.addFaults()
 	d.addLimits()
 	d.addLoads()
-	d.add(slow, bare, gossip, breaks, hot, holds, reserves, clients, snapshots, keeps, banning, many, capped)
+	d.add(slow, bare, gossip, breaks, hot, holds, reserves, clients, snapshots, keeps, banning, pausing, many, capped)
 	d.s.About = fmt.Sprintf("Drawn from seed %d: %s, %s, %s.", seed,
 		count(len(d.s.Nodes), "node"), count(len(d.s.Limits), "limit"), count(len(d.s.Faults), "fault"))
 	return d.s
@@ -66,6 +66,7 @@ var (
 	clients   = extra{"clients", 4, func(d *dice) { d.addHolds("clients", d.logarithm(2e8, 2.5e10), d.logarithm(1e9, 3e10)) }}
 	keeps     = extra{"keeps", 4, (*dice).addKeeps}
 	banning   = extra{"bans", 6, (*dice).addBans}
+	pausing   = extra{"pauses", 6, (*dice).addKeyPauses}
 	snapshots = extra{"snapshot", 6, (*dice).addStops}
 )
 

@@ -87,7 +87,7 @@ func TestRandomScenariosHaveFewChecks(t *testing.T) {
 
 func TestRandomScenariosHaveEveryFault(t *testing.T) {
 	faults := make(map[FaultKind]int)
-	var holds, clients, reservations, adversaries, bans, criticals, joinsInSplits, threeSides, regions, gossips, cut, breaks, capped, full int
+	var holds, clients, reservations, adversaries, bans, pauses, criticals, joinsInSplits, threeSides, regions, gossips, cut, breaks, capped, full int
 	tally := func(n *int, has bool) {
 		if has {
 			*n++
@@ -107,6 +107,7 @@ func TestRandomScenariosHaveEveryFault(t *testing.T) {
 			tally(&adversaries, l.Adversary)
 			tally(&clients, l.TTL > 0)
 			tally(&criticals, l.Critical)
+			tally(&pauses, l.Pauses > 0)
 			tally(&holds, l.TTL == 0 && l.Keeps > 0)
 			tally(&reservations, l.Settles > 0)
 		}
@@ -121,6 +122,7 @@ func TestRandomScenariosHaveEveryFault(t *testing.T) {
 	}
 	require.Greater(t, adversaries, 500)
 	require.Greater(t, bans, 100)
+	require.Greater(t, pauses, 100)
 	require.Greater(t, criticals, 150)
 	require.Greater(t, joinsInSplits, 100)
 	require.Greater(t, threeSides, 100)

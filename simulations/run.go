@@ -239,6 +239,9 @@ func newStage(scenario *Scenario) (*stage, error) {
 		if s.limits[i].Ban != (weir.Ban{}) { // a key has three more counts
 			o.Config.MaxKeys += 3 * roomier * s.keysOf(i)
 		}
+		if s.limits[i].Pauses {
+			o.Config.MaxKeys += roomier * s.keysOf(i)
+		}
 		if inFlightLimit(s.limits[i]) { // each node may be a side
 			o.Config.MaxKeys += roomier * len(scenario.Nodes) * int(min(s.limits[i].Rate, mostHolds)) * s.keysOf(i)
 		}

@@ -69,6 +69,7 @@ type Load struct {
 	Keeps     time.Duration // for an InFlight limit: units are released within this time
 	TTL       time.Duration // for an InFlight limit: clients hold the units, renew each hold in time, and release most of them
 	Settles   time.Duration // units are reserved, and most reservations are settled within this time; if 0, units are spent
+	Pauses    time.Duration // for a limit with pauses: keys are paused for up to this time, and not checked
 	Begins    time.Duration
 	Ends      time.Duration // the end of the scenario if zero
 }

@@ -114,7 +114,7 @@ func (v vector) unitsBeyond(o vector, times ages) (units int64) {
 // that both vectors know to be refunded beyond the spent ones: these refunds have reduced the
 // used units of v's copy.
 //
-// The units on top of a timer are those by which v's copy ends later.
+// If the copies are timers, the result is the time by which v's copy ends later.
 func (o vector) unitsOnTop(v vector, used, otherUsed int64, times ages) int64 {
 	units := v.unitsBeyond(o, times)
 	if times.timer {

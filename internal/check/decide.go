@@ -191,8 +191,8 @@ func (c *Checks) Strike(a wire.Ask, began func(ban time.Duration)) {
 	})
 }
 
-// Pause pauses a key, whose ask and length in milliseconds a has. If another member answers for the count, this node
-// denies the key even before that member has answered.
+// Pause pauses the key of a for a.Units milliseconds. If another member answers for the count, this node
+// caches a denial before it sends the request.
 func (c *Checks) Pause(ctx context.Context, a *wire.Ask) error {
 	v, now := c.Env.View(), c.Env.Now()
 	t := c.Env.TimeAt(now)

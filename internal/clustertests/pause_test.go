@@ -114,7 +114,7 @@ func TestLaterEndOfPausesCounts(t *testing.T) {
 			time.Sleep(time.Second)
 			end = time.Now().Add(20 * time.Second)
 			pause(t, ls["c"], key, 20*time.Second)
-			time.Sleep(10 * time.Second) // until the other nodes ask the owner again
+			time.Sleep(10 * time.Second) // a node asks the owner again after ten seconds
 			requirePaused(t, ls, key, end, w.names...)
 			time.Sleep(time.Until(end.Add(pauseSlack)))
 			requireResumed(t, ls, key, w.names...)
@@ -286,8 +286,8 @@ func TestPausesOfBothSidesEndAtTheLaterEnd(t *testing.T) {
 	}
 }
 
-// Pauses of random keys begin at random nodes, while nodes join, leave and crash. Each decision must equal
-// that of a model of the key: the latest end.
+// Random nodes pause random keys, while nodes join, leave and crash. A simple model keeps the latest end of
+// each key, and each decision must agree with the model.
 func TestPausesFollowTheirModelThroughChanges(t *testing.T) {
 	const keys, asks = 200, 15
 	for seed := range uint64(4) {

@@ -104,8 +104,8 @@ func (o *Owner) applyBan(v *view.View, as view.Standing, op wire.Op, a *wire.Ask
 	return true
 }
 
-// pause pauses a key for the milliseconds of an ask. The count of the pause is a timer, so that the later
-// end counts if several nodes pause a key, also on both sides of a split.
+// pause begins or extends the pause of a key. If several nodes pause the key without the owner, the merged
+// timer has the latest end.
 func (o *Owner) pause(a *wire.Ask, now int64) {
 	o.bans.Lock()
 	defer o.bans.Unlock()

@@ -1,0 +1,57 @@
+package countsync
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/weir-go/weir/bucket"
+)
+
+// The copies may arrive in any order, and several times. Each copy must end at the latest end that it
+// includes, within a millisecond for each step.
+func TestCopyOfTimerEndsAtLatestKnownEnd(t *testing.T) {
+	checks(t, 300, 2000)
+	type end struct {
+		origin Member
+		spent  int64 // the tally of the origin from then on
+		at     int64
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		g := newGossip(bucket.Limit{}, rapid.IntRange(2, 4).Draw(t, "nodes"))
+		var ends []end
+		for steps := range rapid.IntRange(1, 60).Draw(t, "steps") {
+			h := g.keepers[rapid.IntRange(0, len(g.keepers)-1).Draw(t, "node")]
+			switch op := rapid.IntRange(0, 4).Draw(t, "op"); {
+			case op == 0:
+				g.now += int64(rapid.SampledFrom([]time.Duration{time.Millisecond, time.Second, 20 * time.Second}).Draw(t, "later"))
+			case op == 1:
+				d := time.Duration(rapid.IntRange(1, 100).Draw(t, "seconds")) * time.Second
+				units := int64((max(0, d-h.store.RecoversIn(g.id, g.now)) + time.Millisecond - 1) / time.Millisecond)
+				h.store.ExtendTimer(g.id, g.now, d)
+				g.limit, _ = h.store.Judge(g.id)
+				h.v = h.v.add(h.name, 0, units, g.now)
+				if units > 0 { // otherwise the node knows of a later end
+					ends = append(ends, end{h.name, h.v.tallyOf(h.name).spent, g.now + int64(d)})
+				}
+			case op == 2:
+				g.post(h)
+			case len(g.wire) > 0 && g.limit.IsTimer():
+				g.read(h, g.wire[rapid.IntRange(0, len(g.wire)-1).Draw(t, "letter")])
+			}
+			for _, h := range g.keepers {
+				latest := g.now
+				for _, e := range ends {
+					if e.spent <= h.v.tallyOf(e.origin).spent {
+						latest = max(latest, e.at)
+					}
+				}
+				off := g.now + int64(h.store.RecoversIn(g.id, g.now)) - latest
+				if slack := int64(steps+1) * int64(time.Millisecond); off < -slack || off > slack {
+					t.Fatalf("node %d ends %v after the latest end that it knows", h.name, time.Duration(off))
+				}
+			}
+		}
+	})
+}

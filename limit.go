@@ -134,6 +134,9 @@ type Limit struct {
 
 	// Overridden declares that the numbers are those of an operator for a key. Only Observers use it.
 	Overridden bool
+
+	// Factor is the percentage by which the numbers were multiplied, 0 if they were not. Only Observers use it.
+	Factor int64
 }
 
 // Validate returns all errors of the limit, joined, and nil for a valid limit. Each error is ErrInvalid.

@@ -43,7 +43,7 @@ func TestBatchIsOneWriteOfLines(t *testing.T) {
 	batch := []audit.Record{{
 		Time: time.Date(2026, 11, 23, 14, 0, 12, 345_000_000, time.UTC), Node: "api-1-0af3", Region: "eu", Limit: "per <hour>", Version: 7, ID: audit.ID{0xff},
 		Key: "line\nend", Units: 2, Source: "owner", RetryAfterMS: 1500, Shadow: true, Trace: "4bf9", Error: "no \"quotes\"",
-		Operation: "take", Request: 9, Asks: 3, Refused: true, Critical: true, Algorithm: "token_bucket", Rate: 5, Per: "1m", Burst: 7, Keep: 1, Calendar: "day", Overridden: true, Capacity: 7, Used: 7,
+		Operation: "take", Request: 9, Asks: 3, Refused: true, Critical: true, Paused: true, Factor: 60, Algorithm: "token_bucket", Rate: 5, Per: "1m", Burst: 7, Keep: 1, Calendar: "day", Overridden: true, Capacity: 7, Used: 7,
 		Decided: time.Date(2026, 11, 23, 14, 0, 12, 344_000_000, time.UTC), TookUS: 12, Route: "GET /{id}", Client: "192.0.2.0/24", Agent: "curl/8", Tier: "gold", Sample: 0.5,
 	}, {Allowed: true, Remaining: 9}}
 	kept, err := audit.JSONLines(w).Write(t.Context(), batch)
@@ -51,8 +51,8 @@ func TestBatchIsOneWriteOfLines(t *testing.T) {
 	require.Equal(t, 2, kept)
 	require.Len(t, w.calls, 1)
 	require.Equal(t, `{"time":"2026-11-23T14:00:12.345Z","node":"api-1-0af3","region":"eu","limit":"per <hour>","version":7,`+
-		`"id":"ff000000000000000000000000000000","key":"line\nend","units":2,"operation":"take","request":9,"asks":3,"refused":true,"critical":true,"allowed":false,"shadow":true,`+
-		`"algorithm":"token_bucket","rate":5,"per":"1m","burst":7,"keep":1,"calendar":"day","overridden":true,"capacity":7,"used":7,`+
+		`"id":"ff000000000000000000000000000000","key":"line\nend","units":2,"operation":"take","request":9,"asks":3,"refused":true,"critical":true,"allowed":false,"shadow":true,"paused":true,`+
+		`"algorithm":"token_bucket","rate":5,"per":"1m","burst":7,"keep":1,"calendar":"day","overridden":true,"factor":60,"capacity":7,"used":7,`+
 		`"source":"owner","remaining":0,"retry_after_ms":1500,"decided":"2026-11-23T14:00:12.344Z","took_us":12,`+
 		`"route":"GET /{id}","client":"192.0.2.0/24","user_agent":"curl/8","tier":"gold","sample":0.5,"trace":"4bf9","error":"no \"quotes\""}
 {"time":"0001-01-01T00:00:00Z","node":"","limit":"","version":0,"id":"00000000000000000000000000000000","units":0,"operation":"","allowed":true,"algorithm":"","rate":0,"capacity":0,"used":0,"source":"","remaining":9,"retry_after_ms":0,"took_us":0,"sample":0}

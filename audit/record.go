@@ -28,6 +28,7 @@ type Record struct {
 	Allowed bool `json:"allowed"`          // decision of this limit
 	Shadow  bool `json:"shadow,omitempty"` // the decision was counted and not enforced
 	Banned  bool `json:"banned,omitempty"` // the key was banned (weir.Limit.Ban)
+	Paused  bool `json:"paused,omitempty"` // the key was paused (weir.Limiter.Pause)
 
 	Algorithm  string `json:"algorithm"`            // name of the weir.Algorithm
 	Rate       int64  `json:"rate"`                 // Limit.Rate
@@ -36,6 +37,7 @@ type Record struct {
 	Keep       int64  `json:"keep,omitempty"`       // Limit.Keep
 	Calendar   string `json:"calendar,omitempty"`   // name of Limit.Calendar
 	Overridden bool   `json:"overridden,omitempty"` // the numbers are those of an operator for this key
+	Factor     int64  `json:"factor,omitempty"`     // Limit.Factor
 	Capacity   int64  `json:"capacity"`             // Decision.Limit: units that the limit, or the share of the node, grants
 	Used       int64  `json:"used"`                 // Capacity without Remaining
 

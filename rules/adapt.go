@@ -94,8 +94,8 @@ func partOr(m strictyaml.Map, field string, low, byDefault float64) float64 {
 	return part
 }
 
-// scaled returns l with all numbers multiplied by a factor in percent: those of the tiers and of the values, too.
-func (l *Limit) scaled(factor int64) *Limit {
+// Scaled returns l with all numbers multiplied by a factor in percent: those of the tiers and of the values, too.
+func (l *Limit) Scaled(factor int64) *Limit {
 	if factor == 100 {
 		return l
 	}
@@ -120,7 +120,7 @@ func scaleAll(all []weir.Limit, factor int64) (scaled []weir.Limit) {
 // scale multiplies the numbers of a limit by a factor in percent, to at least 1. The kept part leaves at
 // least a unit.
 func scale(l weir.Limit, factor int64) weir.Limit {
-	l.Rate = max(1, l.Rate*factor/100)
+	l.Rate, l.Factor = max(1, l.Rate*factor/100), factor
 	if l.Burst > 0 {
 		l.Burst = max(1, l.Burst*factor/100)
 	}

@@ -165,7 +165,7 @@ func (s *Snapshot) InForce(l *Limit) *Limit {
 	if s.factors == nil {
 		return l.at(s.open)
 	}
-	return l.at(s.open).scaled(s.factors[s.ruleOf[l.Index].Index])
+	return l.at(s.open).Scaled(s.factors[s.ruleOf[l.Index].Index])
 }
 
 // makeTimed makes the Limiters of a limit that time windows change.

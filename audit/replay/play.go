@@ -32,8 +32,9 @@ type player struct {
 type limit struct {
 	*rules.Limit
 	rule    *rules.Rule
-	minute  int64        // of timed
-	timed   *rules.Limit // Limit with the numbers of the time windows that are open in minute
+	minute  int64        // of inForce
+	factor  int64        // of inForce
+	inForce *rules.Limit // Limit with the numbers of a minute's open time windows, multiplied by a factor
 	results Limit
 }
 
@@ -59,10 +60,14 @@ func newPlayer(ctx context.Context, set *rules.Set, report *Report) (*player, er
 
 // limiter returns the Limiter for a record, with the numbers for its key, tier and time.
 func (p *player) limiter(l *limit, r *audit.Record) (made *weir.Limiter, err error) {
-	if minute := p.now.Load() / int64(time.Minute); minute != l.minute {
-		l.minute, l.timed = minute, l.At(time.Unix(0, p.now.Load()))
+	factor := int64(100)
+	if r.Factor > 0 && l.rule.Adapt != nil {
+		factor = r.Factor
 	}
-	numbers := l.timed.ForKey(r.Tier, r.Key)
+	if minute := p.now.Load() / int64(time.Minute); minute != l.minute || factor != l.factor {
+		l.minute, l.factor, l.inForce = minute, factor, l.At(time.Unix(0, p.now.Load())).Scaled(factor)
+	}
+	numbers := l.inForce.ForKey(r.Tier, r.Key)
 	if per, err := time.ParseDuration(r.Per); r.Overridden && err == nil {
 		numbers.Rate, numbers.Per, numbers.Burst = r.Rate, per, r.Burst
 	}
@@ -93,7 +98,7 @@ func noteOf(l *limit, r *audit.Record) Note {
 		return Held
 	case !audit.InSample(r.ID, r.Sample):
 		return Unsampled
-	case r.Banned:
+	case r.Banned || r.Paused:
 		return Banned
 	}
 	return ""

@@ -76,7 +76,7 @@ const (
 	Held      Note = "of a hold or a queue, whose end is not recorded: ignored"
 	Failed    Note = "of a check that failed: ignored"
 	Unfit     Note = "of an override that does not fit the rules: ignored"
-	Banned    Note = "of a banned key: stays denied"
+	Banned    Note = "of a banned or paused key: stays denied"
 	Late      Note = "far from its place in time: decided late"
 	Outage    Note = "of a share during an outage: decided by the whole limit"
 	Reserved  Note = "of an estimate, whose settlement is not recorded: stays spent"

@@ -205,6 +205,9 @@ func (b *Book) Stats() BookStats {
 	for _, of := range now.overrides {
 		s.Overrides += len(of)
 	}
+	if r := s.RefusedText; r != nil && r.Version < now.version {
+		s.RefusedText = nil
+	}
 	s.Blocks = now.Set.countBlocks()
 	if now.blocks != nil {
 		s.Blocks += len(now.blocks.all)

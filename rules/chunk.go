@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -78,16 +79,16 @@ func readTextHead(v weir.Published) (h textHead, err error) {
 	return h, nil
 }
 
-// join returns the text of the chunks, whose names begin with h.prefix(). The text is nil if a chunk is
-// missing.
+// errIncomplete is the error of a text whose chunks have not all arrived. Nodes find lost chunks when
+// they compare their stores.
+var errIncomplete = errors.New("its chunks have not all arrived")
+
+// join returns the text of the chunks, whose names begin with h.prefix().
 func (h *textHead) join(chunks []weir.Published) (text []byte, err error) {
-	if len(chunks) < h.Chunks {
-		return nil, nil
-	}
 	var all []byte
 	for i := range h.Chunks {
-		if chunks[i].Name != h.chunkName(i) {
-			return nil, nil
+		if i >= len(chunks) || chunks[i].Name != h.chunkName(i) {
+			return nil, errIncomplete
 		}
 		all = append(all, chunks[i].Value...)
 	}
@@ -96,4 +97,17 @@ func (h *textHead) join(chunks []weir.Published) (text []byte, err error) {
 		return nil, fmt.Errorf("the chunks of version %d do not have the hash of its head: publish a text with a higher version", h.version)
 	}
 	return text, nil
+}
+
+// parse returns the Set of the chunks.
+func (h *textHead) parse(chunks []weir.Published) (*Set, error) {
+	text, err := h.join(chunks)
+	if err != nil {
+		return nil, err
+	}
+	set, err := Parse("published", text)
+	if err == nil && set.version != h.version {
+		err = fmt.Errorf("its head has version %d, and the text version %d", h.version, set.version)
+	}
+	return set, err
 }

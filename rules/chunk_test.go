@@ -81,7 +81,7 @@ func TestDamagedChunksDoNotJoin(t *testing.T) {
 		"last":   all[:len(all)-1],
 	} {
 		text, err := h.join(damaged)
-		require.NoError(t, err, about)
+		require.Equal(t, errIncomplete, err, about)
 		require.Nil(t, text, about)
 	}
 	for about, change := range map[string]func(c [][]byte){

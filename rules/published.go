@@ -29,27 +29,22 @@ const (
 
 // textState is the state of a Book about published texts. The holder of mu may lock Book.mu.
 type textState struct {
-	mu       sync.Mutex // serializes adopt and Publish
-	inForce  textHead   // the published text that was put in force last
-	own      *Set       // the Set that this node published last, which need not be parsed again
-	attempts map[string]attempt
+	mu      sync.Mutex // serializes adopt and Publish
+	inForce textHead   // the published text that was put in force last
+	refused map[attempt]error
 }
 
-// attempt is the result of a text that could not be in force. It holds until the chunks or the rules in
-// force change, so that no text is parsed twice.
+// attempt identifies an attempt to put a text in force. Until one of its fields changes, the text is
+// refused for the same reason, so that no text is parsed twice.
 type attempt struct {
+	textHead
 	chunks  uint64 // sum of the versions of the chunks
-	inForce string // BookStats.Hash
-	err     error
+	current uint64 // version of the rules in force
 }
 
 func (h *textHead) describe(err error) *PublishedText {
 	return &PublishedText{h.control(), h.version, h.Hash[:12], err}
 }
-
-// errIncomplete is the error of a text whose chunks have not all arrived. Nodes find lost chunks when
-// they compare their stores.
-var errIncomplete = errors.New("its chunks have not all arrived")
 
 // adopt puts the published text with the highest version in force, unless the rules in force have a
 // higher version. A text that cannot be in force leaves its place to the next.
@@ -57,79 +52,59 @@ func (b *Book) adopt() {
 	b.texts.mu.Lock()
 	defer b.texts.mu.Unlock()
 	values, _ := b.values.Published(headPrefix)
-	attempts, before := make(map[string]attempt), b.texts.inForce
-	var refused *PublishedText
+	before, refused := b.texts.inForce, make(map[attempt]error)
+	var highest *PublishedText // of the refused texts
 	for _, v := range slices.Backward(values) {
 		h, err := readTextHead(v)
 		if err != nil {
 			b.logUnread(v.Name, err)
 			continue
 		}
-		if h.version < b.Current().version || h == before && b.Stats().Published != nil || len(attempts) == maxTexts {
+		if h.version < b.Current().version || h == before && b.Stats().Published != nil || len(refused) == maxTexts {
 			break
 		}
-		if err = b.tryText(&h, attempts); err == nil {
+		if err = b.tryText(&h, refused); err == nil {
 			b.texts.inForce = h
 			break
 		}
-		refused = cmp.Or(refused, h.describe(err))
+		highest = cmp.Or(highest, h.describe(err))
 	}
-	b.texts.attempts = attempts
+	b.texts.refused = refused
 	b.mu.Lock()
-	b.stats.RefusedText = refused
+	b.stats.RefusedText = highest
 	b.mu.Unlock()
 	if b.texts.inForce != before {
 		b.withdrawTexts(before.ID)
 	}
 }
 
-// tryText puts a published text in force. The caller must hold b.texts.mu.
-func (b *Book) tryText(h *textHead, attempts map[string]attempt) error {
+// tryText puts a published text in force, or adds it to refused. The caller must hold b.texts.mu.
+func (b *Book) tryText(h *textHead, refused map[attempt]error) error {
 	chunks, _ := b.values.Published(h.prefix())
-	now := attempt{inForce: b.Stats().Hash}
+	now := attempt{textHead: *h, current: b.Current().version}
 	for _, c := range chunks {
 		now.chunks += c.Version
 	}
-	if last, ok := b.texts.attempts[h.ID+h.Hash]; ok && last.chunks == now.chunks && last.inForce == now.inForce {
-		attempts[h.ID+h.Hash] = last
-		return last.err
-	}
-	set, err := b.readText(h, chunks)
-	if err == nil {
-		err = b.enforceText(set, h.describe(nil))
-	}
-	switch err {
-	case nil:
-		b.writeCache(b.cache+publishedSuffix, cacheHeader{Published: &cachedText{h.publishedControl, h.version, h.published}}, set.text)
-	case errIncomplete:
-	default:
-		now.err = err
-		attempts[h.ID+h.Hash] = now
+	err, known := b.texts.refused[now]
+	if !known {
+		var set *Set
+		if set, err = h.parse(chunks); err == nil {
+			err = b.enforceText(set, h.describe(nil))
+		}
+		switch err {
+		case nil:
+			b.writeCache(b.cache+publishedSuffix, cacheHeader{Published: &cachedText{h.publishedControl, h.version, h.published}}, set.text)
+			return nil
+		case errIncomplete:
+			return err
+		}
 		b.noteRefusedText(h, err)
 	}
+	refused[now] = err
 	return err
 }
 
-// readText returns the Set of a published text.
-func (b *Book) readText(h *textHead, chunks []weir.Published) (*Set, error) {
-	if own := b.texts.own; own != nil && fullHashOf(own.text) == h.Hash {
-		return own, nil
-	}
-	text, err := h.join(chunks)
-	if err != nil {
-		return nil, err
-	}
-	if text == nil {
-		return nil, errIncomplete
-	}
-	set, err := Parse("published", text)
-	if err == nil && set.version != h.version {
-		err = fmt.Errorf("its head has version %d, and the text version %d", h.version, set.version)
-	}
-	return set, err
-}
-
-// noteRefusedText counts and logs a published text that is not in force.
+// noteRefusedText counts and logs a published text that cannot be in force.
 func (b *Book) noteRefusedText(h *textHead, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -147,34 +122,31 @@ func (b *Book) noteRefusedText(h *textHead, err error) {
 //
 // The error is weir.ErrInvalid for an invalid Control or version, for a text of more than 512 KiB after
 // compression, or if the published values are full, or that of weir.Node.Publish. Then no text is published.
-func (b *Book) Publish(set *Set, c Control) (PublishedText, error) {
+func (b *Book) Publish(set *Set, c Control) (p PublishedText, err error) {
 	if err := c.prepare("text", b.now()); err != nil {
-		return PublishedText{}, err
+		return p, err
 	}
 	switch now := b.Current().version; {
 	case !c.Until.IsZero():
-		return PublishedText{}, fmt.Errorf("%w text: Until is %s: rules have no end, leave it out", weir.ErrInvalid, c.until())
+		return p, fmt.Errorf("%w text: Until is %s: rules have no end, leave it out", weir.ErrInvalid, c.until())
 	case set.version <= now:
-		return PublishedText{}, fmt.Errorf("%w text: its version is %d: raise it above %d, which is in force", weir.ErrInvalid, set.version, now)
+		return p, fmt.Errorf("%w text: its version is %d: raise it above %d, which is in force", weir.ErrInvalid, set.version, now)
 	}
 	h, chunks, err := newTextHead(set.text)
 	if err != nil {
-		return PublishedText{}, err
+		return p, err
 	}
-	h.publishedControl, h.version = c.published(), set.version
 	b.texts.mu.Lock()
-	b.texts.own = set
-	h.published = b.nextVersion()
+	h.publishedControl, h.version, h.published = c.published(), set.version, b.nextVersion()
 	err = b.publishText(&h, chunks)
 	b.texts.mu.Unlock()
 	if err != nil {
-		return PublishedText{}, err
+		return p, err
 	}
-	b.adopt()
-	if b.Current().version < h.version {
+	if b.adopt(); b.Current().version < h.version {
 		b.withdrawValues(headName(h.version))
 		b.withdrawValues(h.prefix())
-		return PublishedText{}, fmt.Errorf("%w text: version %d cannot be in force: other published texts have higher versions, and are not good", weir.ErrInvalid, h.version)
+		return p, fmt.Errorf("%w text: version %d cannot be in force: %d other published texts have higher versions, and are refused", weir.ErrInvalid, h.version, maxTexts)
 	}
 	return *h.describe(nil), nil
 }
@@ -190,7 +162,7 @@ func (b *Book) nextVersion() uint64 {
 }
 
 // publishText publishes the chunks of a text, and then its head. After an error, it withdraws the chunks.
-// The caller must hold b.texts.mu.
+// The caller must hold b.texts.mu, unless the Book has not been started.
 func (b *Book) publishText(h *textHead, chunks [][]byte) (err error) {
 	for i, chunk := range chunks {
 		if err = b.values.Publish(h.chunkName(i), h.published, chunk); err != nil {
@@ -214,30 +186,17 @@ func (b *Book) republish() {
 		return
 	}
 	cached, text, err := b.readCache(b.cache + publishedSuffix)
-	if errors.Is(err, fs.ErrNotExist) {
-		return
+	if of := cached.Published; err == nil && of != nil && of.Version >= b.Current().version {
+		if known, _ := b.values.Published(headName(of.Version)); len(known) == 0 {
+			h, chunks, _ := newTextHead(text) // it was published
+			h.publishedControl, h.version, h.published = of.publishedControl, of.Version, of.Values
+			err = b.publishText(&h, chunks)
+		}
+		b.adopt()
 	}
-	if err == nil && cached.Published != nil {
-		err = b.republishText(cached.Published, text)
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		b.log.Error("cannot publish the cached rules again", "path", b.cache+publishedSuffix, "error", err)
 	}
-	b.adopt()
-}
-
-func (b *Book) republishText(of *cachedText, text []byte) error {
-	b.texts.mu.Lock()
-	defer b.texts.mu.Unlock()
-	if has, _ := b.values.Published(headName(of.Version)); len(has) > 0 || of.Version < b.Current().version {
-		return nil
-	}
-	h, chunks, err := newTextHead(text)
-	if err == nil {
-		h.publishedControl, h.version, h.published = of.publishedControl, of.Version, of.Values
-		err = b.publishText(&h, chunks)
-	}
-	return err
 }
 
 // withdrawValues deletes the published values with a prefix. All nodes publish the same deletions.

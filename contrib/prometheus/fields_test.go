@@ -119,6 +119,7 @@ var exportedRules = map[string]string{
 	"Version":       "weir_rules_info{hash=,version=1234567}",
 	"Hash":          "weir_rules_info{hash=some,version=0}",
 	"LastError":     "weir_rules_in_force",
+	"RefusedText":   "weir_rules_in_force",
 	"Blocked.some":  "weir_rules_blocked_total{kind=some}",
 	"Warnings.some": "weir_rule_warnings_total{rule=some}",
 
@@ -140,6 +141,7 @@ var unexportedRules = map[string]string{
 	"Overrides": "GET /v1/stats has it",
 	"Switches":  "GET /v1/stats has it",
 	"Blocks":    "GET /v1/stats has it",
+	"Published": "GET /v1/stats has it; weir_rules_info changes",
 }
 
 func TestEachStatsFieldHasSeriesOrReason(t *testing.T) {
@@ -171,7 +173,7 @@ func requireSeries(t *testing.T, stats any, c prometheus.Collector, exported, un
 		name, ok := exported[path]
 		require.True(t, ok, "%T.%s has no metric: add one, here and to docs/metrics.md, or say why not", stats, path)
 		switch path {
-		case "LastError": // of a Book: the file is not in force
+		case "LastError", "RefusedText": // of a Book: the file is not in force
 			require.Equal(t, map[string]float64{name: 0}, changed, path)
 			return
 		case "Version": // a label
@@ -249,6 +251,8 @@ func forEachField(t *testing.T, v reflect.Value, path string, look func(path str
 		set(0.5, 0.5)
 	case reflect.Int, reflect.Int64, reflect.Uint64:
 		set(1234567, 1234567)
+	case reflect.Pointer:
+		set(reflect.New(v.Type().Elem()).Interface(), 1)
 	case reflect.Interface:
 		set(errors.New("some"), 1)
 	default:

@@ -168,7 +168,7 @@ func (s *Source) watch(ctx context.Context, revision int64) clientv3.WatchChan {
 	return s.client.Watch(watching, s.options.Key, clientv3.WithRev(revision))
 }
 
-// await returns after a change or the poll interval.
+// await waits for a change, at most for the poll interval.
 func (s *Source) await(ctx context.Context, changes clientv3.WatchChan) error {
 	poll := time.NewTimer(s.options.Poll)
 	defer poll.Stop()

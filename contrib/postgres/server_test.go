@@ -96,7 +96,13 @@ func serve(t *testing.T, dir, data, postgres string, attr *syscall.SysProcAttr) 
 	s.Command = func() *exec.Cmd {
 		c := exec.Command(postgres, "-D", data, "-k", dir, "-h", "127.0.0.1", "-p", port, "-c", "fsync=off", "-c", "shared_buffers=8MB",
 			"-c", "max_connections=20", "-c", "autovacuum=off")
-		c.Dir, c.SysProcAttr = dir, attr
+		c.Dir = dir
+		lab.TieToParent(c)
+		if c.SysProcAttr == nil {
+			c.SysProcAttr = attr
+		} else if attr != nil {
+			c.SysProcAttr.Credential = attr.Credential
+		}
 		return c
 	}
 	s.begin(t)

@@ -148,7 +148,7 @@ func (s *Source) connect(ctx context.Context) error {
 	return nil
 }
 
-// await returns after a notification or the poll interval.
+// await waits for a notification, at most for the poll interval.
 func (s *Source) await(ctx context.Context) error {
 	if !s.changed {
 		limited, cancel := context.WithTimeout(ctx, s.poll)

@@ -1,5 +1,5 @@
-// Package sourcetest tests sources of rules with the real server that they read from: one that is
-// slow, silent, down and back.
+// Package sourcetest tests sources of rules with the real server that they read from. The server is
+// slow, silent, and down and back.
 package sourcetest
 
 import (

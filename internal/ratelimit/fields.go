@@ -1,4 +1,4 @@
-// Package ratelimit writes the fields of draft-ietf-httpapi-ratelimit-headers-11, which are
+// Package ratelimit writes and reads the fields of draft-ietf-httpapi-ratelimit-headers-11, which are
 // lists of Strings with parameters (RFC 9651). No other package knows their format.
 package ratelimit
 
@@ -95,22 +95,8 @@ func appendItem(b []byte, name string) []byte {
 func AppendItems(b []byte, field string, skips func(name string) bool) []byte {
 	begin := len(b)
 	for field != "" {
-		end, quoted := len(field), false
-		for i := 0; i < len(field); i++ {
-			switch c := field[i]; {
-			case c == '\\' && quoted:
-				i++
-			case c == '"':
-				quoted = !quoted
-			case c == ',' && !quoted:
-				end = i
-			}
-			if end < len(field) {
-				break
-			}
-		}
-		item := strings.Trim(field[:end], " \t")
-		field = field[min(end+1, len(field)):]
+		var item string
+		item, field = cutUnquoted(field, ',')
 		if text, ok := strings.CutPrefix(item, `"`); ok {
 			if name, _, ok := strings.Cut(text, `"`); ok && skips(name) {
 				continue

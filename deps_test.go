@@ -39,7 +39,7 @@ var floors = [][]string{
 	{"."},
 	{"audit", "internal/bounds", "internal/ratelimit", "weirtest"},
 	{"rules"},
-	{"audit/replay", "httplimit", "contrib/internal/metrics", "service"},
+	{"audit/replay", "httplimit", "contrib/internal/metrics", "outbound", "service"},
 	{"admin", "contrib/internal/framework"},
 	{"examples/gateway", "examples/login", "examples/modelgateway", "page"},
 }
@@ -62,7 +62,8 @@ var reaches = map[string][]string{
 	"github.com/hashicorp/memberlist": {"cluster/gossip"},
 	"net":                             {"cluster", "cluster/gossip", "httplimit", "contrib/internal/sourcetest", "internal/conns", "internal/lab", "internal/testnode", "weirtest"},
 	"net/http": {
-		"admin", "examples/gateway", "examples/login", "examples/modelgateway", "httplimit", "contrib/internal/framework", "page", "rules", "service",
+		"admin", "examples/gateway", "examples/login", "examples/modelgateway", "httplimit", "contrib/internal/framework", "outbound", "page", "rules",
+		"service",
 	},
 }
 

@@ -1,0 +1,19 @@
+// Package outbound limits the requests that all replicas of a service send to other services.
+//
+//	gate, err := outbound.New(node, outbound.Options{Limits: []outbound.Limit{{
+//		Host:  "api.example.com", // grants 100 requests a second
+//		Limit: weir.Limit{Name: "example", Algorithm: weir.LeakyBucket, Rate: 99, Per: time.Second, Burst: 500},
+//	}}})
+//	client := &http.Client{Transport: gate.Transport(nil)}
+//
+// A request waits for its turn under a key of the host and the credential. The turns of a LeakyBucket are
+// in order of arrival over all replicas. If the other service answers 429 or 503 with Retry-After or
+// RateLimit, all replicas stop for that time. Requests to other hosts pass.
+//
+// Rate must be about 1 % lower than the limit of the other service. The network delays some requests. At the
+// same rate, the burst of the other service would not recover from the longest delay. Burst is the number of
+// requests that may wait. A request without a place, or with a deadline before its turn, fails at once with
+// ErrDelayed.
+//
+// Package grpclimit has interceptors for gRPC. docs/outbound.md has the details.
+package outbound

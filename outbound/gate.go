@@ -1,0 +1,190 @@
+package outbound
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/loglimit"
+)
+
+// Options configure a Gate. Only Limits is required.
+type Options struct {
+	Limits []Limit // the first that matches a request applies
+
+	// Credential returns the credential or the account of a request, or "". Each credential has its own
+	// count. If nil, the credential is the first field present of Authorization, X-API-Key, API-Key and
+	// X-Goog-API-Key. If the tokens of an account change, Credential should return the name of the
+	// account. Keys contain only a hash of the text under Config.Seed. Credential must not block.
+	Credential func(*http.Request) string
+
+	// MaxPause is the maximum length of a pause. 0 means 5 min. The range is 1ms to 366 days.
+	MaxPause time.Duration
+
+	// Attempts is the maximum number of times that Transport sends a request, at most 10. 0 and 1 mean
+	// no retries. Transport sends a request again after an error of the connection and the status 429,
+	// 502, 503 or 504, if its method is idempotent or it has an Idempotency-Key, and it has no body or
+	// a GetBody. Before a retry, it sleeps for a random time, and then waits for a turn.
+	Attempts int
+
+	// RetryPart is the maximum number of retries for each request under a limit, above 0 and at most 1.
+	// 0 means 0.1. A process may send 10 more retries.
+	RetryPart float64
+
+	Logger *slog.Logger // slog.Default if nil. It receives no credential
+}
+
+// Limit is a limit of another service.
+type Limit struct {
+	// Host is the host of the URL, such as "api.example.com". "host:443" matches only this port, which
+	// is the port of the scheme if the URL has none. "*.example.com" matches all names below
+	// example.com, each with a count of its own, and "*" every host.
+	Host string
+
+	// Match reports whether the limit applies to a request to Host. If nil, it applies to all. Match
+	// must not block.
+	Match func(*http.Request) bool
+
+	// Limit has the numbers. Only the requests of a LeakyBucket wait in order of arrival. Gate sets
+	// Pauses. Invalid for InFlight.
+	weir.Limit
+}
+
+const (
+	defaultMaxPause  = 5 * time.Minute
+	longestMaxPause  = weir.MaxPause
+	mostAttempts     = 10
+	defaultRetryPart = 0.1
+)
+
+// Gate delays requests to other services until their turns. It is safe for concurrent use, and need not be
+// closed.
+type Gate struct {
+	o      Options
+	limits []*limit
+}
+
+// limit is a Limit of a Gate.
+type limit struct {
+	hosts   hosts
+	match   func(*http.Request) bool
+	limiter *weir.Limiter
+	name    string // of the limit
+	pauses  pauses
+	logged  loglimit.Line
+	budget  budget
+
+	requests, unsent, waited, paused, retries, retriesRefused atomic.Uint64
+}
+
+// New returns a Gate with the limits of o on a node. The error is weir.ErrInvalid with all invalid fields, or
+// weir.ErrClosed.
+func New(node *weir.Node, o Options) (*Gate, error) {
+	if node == nil {
+		return nil, fmt.Errorf("%w outbound.New: node is nil: pass a Node that was started", weir.ErrInvalid)
+	}
+	o.MaxPause = cmp.Or(o.MaxPause, defaultMaxPause)
+	o.RetryPart = cmp.Or(o.RetryPart, defaultRetryPart)
+	o.Logger = cmp.Or(o.Logger, slog.Default())
+	if o.Credential == nil {
+		o.Credential = credentialOf
+	}
+	err := o.validate()
+	g := &Gate{o: o}
+	for i := range o.Limits {
+		l, limitErr := newLimit(node, &o.Limits[i])
+		if limitErr != nil {
+			err = errors.Join(err, fmt.Errorf("outbound: Options.Limits[%d]: %w", i, limitErr))
+			continue
+		}
+		g.limits = append(g.limits, l)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return g, nil
+}
+
+func (o *Options) validate() error {
+	var errs []error
+	wrong := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%w outbound: Options."+format, append([]any{weir.ErrInvalid}, args...)...))
+	}
+	if len(o.Limits) == 0 {
+		wrong("Limits is empty: give at least one Limit, or use no Gate")
+	}
+	if o.MaxPause < time.Millisecond || o.MaxPause > longestMaxPause {
+		wrong("MaxPause is %v: it must be from 1ms to %v", o.MaxPause, longestMaxPause)
+	}
+	if o.Attempts < 0 || o.Attempts > mostAttempts {
+		wrong("Attempts is %d: it must be from 0 to %d", o.Attempts, mostAttempts)
+	}
+	if !(o.RetryPart > 0 && o.RetryPart <= 1) {
+		wrong("RetryPart is %v: it must be above 0 and at most 1", o.RetryPart)
+	}
+	return errors.Join(errs...)
+}
+
+func newLimit(node *weir.Node, of *Limit) (*limit, error) {
+	if of.Algorithm == weir.InFlight {
+		return nil, fmt.Errorf("%w Limit: Algorithm is in_flight: use an algorithm with a rate, such as leaky_bucket", weir.ErrInvalid)
+	}
+	within, err := parseHosts(of.Host)
+	if err != nil {
+		return nil, err
+	}
+	numbers := of.Limit
+	numbers.Pauses = true
+	limiter, err := node.Limiter(numbers)
+	if err != nil {
+		return nil, err
+	}
+	l := &limit{hosts: within, match: of.Match, limiter: limiter, name: of.Name}
+	l.budget.fill()
+	return l, nil
+}
+
+// limitOf returns the limit of a request, or nil.
+func (g *Gate) limitOf(r *http.Request) *limit {
+	if r.URL == nil {
+		return nil
+	}
+	for _, l := range g.limits {
+		if l.hosts.contains(r.URL) && (l.match == nil || l.match(r)) {
+			return l
+		}
+	}
+	return nil
+}
+
+// Stats has the counters of a limit in this process. All counters only grow. weir.Stats counts each turn as a
+// decision.
+type Stats struct {
+	Requests       uint64        // turns, each for a request or a retry
+	Unsent         uint64        // requests that were not sent, because their wait ended early
+	Waited         time.Duration // the sum of the waits for all turns
+	Pauses         uint64        // responses to this process that began or extended a pause
+	Retries        uint64
+	RetriesRefused uint64 // retries that RetryPart did not permit
+}
+
+// Stats returns the counters of each limit of this process, by its name.
+func (g *Gate) Stats() map[string]Stats {
+	all := make(map[string]Stats, len(g.limits))
+	for _, l := range g.limits {
+		s := all[l.name]
+		s.Requests += l.requests.Load()
+		s.Unsent += l.unsent.Load()
+		s.Waited += time.Duration(l.waited.Load())
+		s.Pauses += l.paused.Load()
+		s.Retries += l.retries.Load()
+		s.RetriesRefused += l.retriesRefused.Load()
+		all[l.name] = s
+	}
+	return all
+}

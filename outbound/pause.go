@@ -1,0 +1,112 @@
+package outbound
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-go/weir/internal/ratelimit"
+)
+
+// pauseTimeout bounds the wait for the owner of a key.
+const pauseTimeout = time.Second
+
+// PauseBy pauses by the header of a response that refuses a request: for the time of Retry-After, or else
+// while a limit of the field RateLimit has no units left. It returns this time, and 0 if neither field has
+// one. It does nothing for a nil Turn.
+func (t *Turn) PauseBy(ctx context.Context, header http.Header) time.Duration {
+	d := delayOf(header, time.Now())
+	t.Pause(ctx, d)
+	return d
+}
+
+// Pause stops the requests of the host and the credential on all nodes for d, but at most for
+// Options.MaxPause. Of several pauses, the latest end counts. This node stops at once. Another node stops when
+// its next request for turns reaches the owner of the key. Pause does nothing if t is nil or d is not positive.
+func (t *Turn) Pause(ctx context.Context, d time.Duration) {
+	if t == nil || d <= 0 {
+		return
+	}
+	l := t.limit
+	d = max(min(d, t.gate.o.MaxPause), time.Millisecond)
+	if !l.pauses.extend(t.key, d) {
+		return
+	}
+	l.paused.Add(1)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pauseTimeout) // the request may have ended
+	defer cancel()
+	err := l.limiter.Pause(ctx, t.key, d)
+	if unlogged, due := l.logged.Due(time.Now()); due {
+		args := []any{"host", t.host, "limit", l.name, "for", d, "unlogged", unlogged}
+		if err != nil {
+			args = append(args, "error", err)
+		}
+		t.gate.o.Logger.Warn("another service refused a request; requests to it wait", args...)
+	}
+}
+
+// delayOf returns the time that a refused client must wait by the fields of a response, or 0 if they have
+// none. The clock of the server may differ, so the time until a date counts from the Date of the response.
+func delayOf(header http.Header, now time.Time) time.Duration {
+	after := header.Get("Retry-After")
+	if after == "" {
+		return ratelimit.ExhaustedFor(header[ratelimit.StateField])
+	}
+	at, err := http.ParseTime(after)
+	if err != nil {
+		return ratelimit.ReadSeconds(after)
+	}
+	if date, err := http.ParseTime(header.Get("Date")); err == nil {
+		now = date
+	}
+	return max(at.Sub(now), 0)
+}
+
+// mostPauses is the maximum number of keys in a pauses.
+const mostPauses = 4096
+
+// pauses has the ends of the pauses that this process has begun. A turn may arrive after the pause has begun,
+// because the owner has granted it before.
+type pauses struct {
+	last  atomic.Int64 // the end of the last pause in Unix nanoseconds
+	mu    sync.Mutex
+	until map[string]time.Time
+}
+
+// extend pauses a key for d, and reports whether it was paused for less before.
+func (p *pauses) extend(key string, d time.Duration) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	end := now.Add(d)
+	if !end.After(p.until[key]) {
+		return false
+	}
+	if len(p.until) >= mostPauses {
+		for key, end := range p.until {
+			if !end.After(now) {
+				delete(p.until, key)
+			}
+		}
+	}
+	if p.until == nil {
+		p.until = make(map[string]time.Time)
+	}
+	if len(p.until) < mostPauses {
+		p.until[key] = end
+	}
+	p.last.Store(max(p.last.Load(), end.UnixNano()))
+	return true
+}
+
+// findRest returns the rest of the pause of a key. If no key is paused, it takes no lock.
+func (p *pauses) findRest(key string) time.Duration {
+	if p.last.Load() <= time.Now().UnixNano() {
+		return 0
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return time.Until(p.until[key])
+}

@@ -1,0 +1,97 @@
+package outbound
+
+import (
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	firstDelay   = 100 * time.Millisecond // the longest delay before the first retry
+	longestDelay = 10 * time.Second
+)
+
+// jitter returns the delay after an attempt: any time up to firstDelay, doubled at each further attempt up
+// to longestDelay. The retries of simultaneous requests are spread over this time.
+func jitter(attempt int) time.Duration {
+	return rand.N(min(firstDelay<<(attempt-1), longestDelay)) + 1
+}
+
+// retries reports whether a request is sent again after an attempt with a response or an error. delay is the
+// time until then.
+func (t *Turn) retries(r *http.Request, response *http.Response, err error, attempt int, delay time.Duration) bool {
+	o, l := &t.gate.o, t.limit
+	if o.Attempts <= 1 {
+		return false
+	}
+	if attempt == 1 {
+		l.budget.earn(o.RetryPart)
+	}
+	if attempt >= o.Attempts || r.Context().Err() != nil || !isRepeatable(r) || !isTransient(response, err) {
+		return false
+	}
+	if at, ok := r.Context().Deadline(); ok && time.Until(at) < delay {
+		return false // the caller gets the response in place of ErrDelayed
+	}
+	if !l.budget.spend() {
+		l.retriesRefused.Add(1)
+		return false
+	}
+	l.retries.Add(1)
+	return true
+}
+
+// isTransient reports whether the same request may succeed later.
+func isTransient(response *http.Response, err error) bool {
+	if err != nil {
+		var network interface{ Timeout() bool } // such as a net.OpError, in contrast to a certificate or a URL
+		return errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+	}
+	switch response.StatusCode {
+	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return true
+	}
+	return false
+}
+
+// isRepeatable reports whether a request has the same effect if it is sent twice, and its body can be sent
+// twice.
+func isRepeatable(r *http.Request) bool {
+	if r.Body != nil && r.Body != http.NoBody && r.GetBody == nil {
+		return false
+	}
+	switch r.Method {
+	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete:
+		return true
+	}
+	return r.Header.Get("Idempotency-Key") != "" || r.Header.Get("X-Idempotency-Key") != ""
+}
+
+// budget bounds the retries of a process. Each request adds a part of a retry.
+type budget struct{ milli atomic.Int64 }
+
+const (
+	retry      = 1000 // in units of the budget
+	mostBudget = 10 * retry
+)
+
+func (b *budget) fill() { b.milli.Store(mostBudget) }
+
+// earn adds the part of a request.
+func (b *budget) earn(part float64) {
+	if now := b.milli.Add(int64(part * retry)); now > mostBudget {
+		b.milli.CompareAndSwap(now, mostBudget)
+	}
+}
+
+// spend takes a retry, and reports whether there was one.
+func (b *budget) spend() bool {
+	if b.milli.Add(-retry) >= 0 {
+		return true
+	}
+	b.milli.Add(retry)
+	return false
+}

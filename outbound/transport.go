@@ -1,0 +1,86 @@
+package outbound
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"net/http"
+)
+
+// maxDrained bounds the part of a discarded response that is read, so that its connection can be used
+// again.
+const maxDrained = 64 << 10
+
+// transport implements http.RoundTripper.
+type transport struct {
+	gate *Gate
+	base http.RoundTripper
+}
+
+// Transport returns an http.RoundTripper that sends each request with base once it has its turn. If base is
+// nil, it is http.DefaultTransport. If no limit applies to a request, it only calls base. The caller
+// gets each response that causes no retry, also with the status 429. The errors are those of Wait and of
+// base. CloseIdleConnections of an http.Client calls that of base.
+func (g *Gate) Transport(base http.RoundTripper) http.RoundTripper {
+	return &transport{g, cmp.Or(base, http.DefaultTransport)}
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	sent := r
+	for attempt := 1; ; attempt++ {
+		turn, err := t.gate.Wait(sent)
+		if err != nil {
+			if sent.Body != nil {
+				_ = sent.Body.Close()
+			}
+			return nil, err
+		}
+		response, err := t.base.RoundTrip(sent)
+		if turn == nil {
+			return response, err
+		}
+		delay := jitter(attempt)
+		if err == nil && (response.StatusCode == http.StatusTooManyRequests || response.StatusCode == http.StatusServiceUnavailable) {
+			delay = max(delay, turn.PauseBy(r.Context(), response.Header))
+		}
+		if !turn.retries(r, response, err, attempt, delay) {
+			return response, err
+		}
+		discard(response)
+		if err := sleep(r.Context(), delay); err != nil {
+			return nil, err
+		}
+		if sent, err = copyOf(r); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// CloseIdleConnections closes the idle connections of the base.
+func (t *transport) CloseIdleConnections() {
+	if base, ok := t.base.(interface{ CloseIdleConnections() }); ok {
+		base.CloseIdleConnections()
+	}
+}
+
+// discard reads the body of a response to its end, if it is short, and closes it.
+func discard(response *http.Response) {
+	if response != nil {
+		_, _ = io.CopyN(io.Discard, response.Body, maxDrained)
+		_ = response.Body.Close()
+	}
+}
+
+// copyOf returns a request with the same body for another attempt.
+func copyOf(r *http.Request) (*http.Request, error) {
+	next := r.WithContext(r.Context())
+	if r.GetBody == nil {
+		return next, nil
+	}
+	body, err := r.GetBody()
+	if next.Body = body; err != nil {
+		return nil, fmt.Errorf("outbound: the body of a request cannot be sent again: %w", err)
+	}
+	return next, nil
+}

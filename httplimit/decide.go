@@ -230,7 +230,7 @@ func (m *Middleware) meet(s *scratch) {
 		count := o.Snapshot.Count(v.limit, v.Tier, v.Key)
 		v.Overrun = count.Soft
 		v.Limiter, v.policy = count.For(v.Critical)
-		v.Units = count.Afford(v.Units, v.Critical)
+		v.Units = count.Afford(v.Units, v.Limiter)
 		if i > 0 && o.Verdicts[i-1].Rule == v.Rule {
 			v.Mode = o.Verdicts[i-1].Mode
 		} else {

@@ -131,13 +131,13 @@ func TestReducedLimitGrantsCostlyRequest(t *testing.T) {
 	now := time.Now()
 	b := newSharedBook(t, &shared, &now, "rules: [{name: r, key: user, limit: {rate: 100, per: 1s, keep: 10}, adapt: {latency: 1s}}]")
 	count := func() *Count { return b.Current().Count(&b.Current().Rules()[0].Limits[0], "", "k") }
-	require.EqualValues(t, 1000, count().Afford(1000, false))
+	require.EqualValues(t, 1000, count().Afford(1000, count().Limiter))
 	require.NoError(t, shared.Publish("adapt/r", 0, []byte(`{"factor":0.5}`)))
 	b.refresh()
-	require.EqualValues(t, 7, count().Afford(7, false))
-	require.EqualValues(t, 45, count().Afford(90, false))
-	require.EqualValues(t, 50, count().Afford(90, true))
-	require.EqualValues(t, 91, count().Afford(91, false), "never granted")
+	require.EqualValues(t, 7, count().Afford(7, count().Limiter))
+	require.EqualValues(t, 45, count().Afford(90, count().Limiter))
+	require.EqualValues(t, 50, count().Afford(90, count().Limiter.Critical()))
+	require.EqualValues(t, 91, count().Afford(91, count().Limiter), "never granted")
 }
 
 func TestCountsStayWhenFactorChanges(t *testing.T) {

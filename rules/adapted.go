@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/adapt"
 )
 
@@ -92,17 +93,12 @@ func (s *Snapshot) scaleCounts(b *Book) {
 	}
 }
 
-// Afford returns the units that a request spends. A request that costs more than its limit grants only because
-// of the factor of the rule spends the whole limit.
-func (c *Count) Afford(units int64, critical bool) int64 {
+// Afford returns the units that a request spends at l, the Limiter of For. A request that costs more than its
+// limit grants only because of the factor of the rule spends the whole limit.
+func (c *Count) Afford(units int64, l *weir.Limiter) int64 {
 	if units > c.full {
 		return units
 	}
-	return c.afford(units, critical) // so that Afford is inlined
-}
-
-func (c *Count) afford(units int64, critical bool) int64 {
-	l, _ := c.For(critical)
 	return min(units, Capacity(l.Limit()))
 }
 

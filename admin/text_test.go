@@ -14,7 +14,7 @@ import (
 )
 
 // bodyOf returns the body of PUT /v1/rules.
-func bodyOf(t *testing.T, text string) string {
+func bodyOf(t testing.TB, text string) string {
 	body, err := json.Marshal(map[string]string{"text": text, "by": "jo", "reason": "twice the load"})
 	require.NoError(t, err)
 	return string(body)

@@ -88,7 +88,7 @@ func TestDamagedChunksDoNotJoin(t *testing.T) {
 		"flipped":  func(c [][]byte) { c[1] = slices.Clone(c[1]); c[1][9] ^= 1 },
 		"swapped":  func(c [][]byte) { c[0], c[1] = c[1], c[0] },
 		"garbage":  func(c [][]byte) { c[0] = []byte("garbage") },
-		"a bomb":   func(c [][]byte) { _, bomb, _ := newTextHead(make([]byte, 100<<20)); copy(c, bomb) },
+		"a bomb":   func(c [][]byte) { _, bomb, _ := newTextHead(make([]byte, 10<<20)); copy(c, bomb) },
 		"no bytes": func(c [][]byte) { clear(c) },
 	} {
 		changed := slices.Clone(chunks)

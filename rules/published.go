@@ -31,6 +31,7 @@ const (
 type textState struct {
 	mu      sync.Mutex // serializes adopt and Publish
 	inForce textHead   // the published text that was put in force last
+	own     *Set       // the Set that Publish has published, for the next adopt, which need not parse it again
 	refused map[attempt]error
 }
 
@@ -69,7 +70,7 @@ func (b *Book) adopt() {
 		}
 		highest = cmp.Or(highest, h.describe(err))
 	}
-	b.texts.refused = refused
+	b.texts.refused, b.texts.own = refused, nil
 	b.mu.Lock()
 	b.stats.RefusedText = highest
 	b.mu.Unlock()
@@ -87,8 +88,11 @@ func (b *Book) tryText(h *textHead, refused map[attempt]error) error {
 	}
 	err, known := b.texts.refused[now]
 	if !known {
-		var set *Set
-		if set, err = h.parse(chunks); err == nil {
+		set := b.texts.own
+		if set == nil || set.version != h.version || fullHashOf(set.text) != h.Hash {
+			set, err = h.parse(chunks)
+		}
+		if err == nil {
 			err = b.enforceText(set, h.describe(nil))
 		}
 		switch err {
@@ -138,6 +142,7 @@ func (b *Book) Publish(set *Set, c Control) (p PublishedText, err error) {
 	}
 	b.texts.mu.Lock()
 	h.publishedControl, h.version, h.published = c.published(), set.version, b.nextVersion()
+	b.texts.own = set
 	err = b.publishText(&h, chunks)
 	b.texts.mu.Unlock()
 	if err != nil {

@@ -114,7 +114,7 @@ func TestPublishedTextReachesAllNodesInASecond(t *testing.T) {
 		time.Sleep(time.Minute)
 		require.EqualValues(t, 2, c.books["b"].Stats().Loads, "parsed once")
 
-		large := largeText(3, testenv.PickRace(100_000, strictyaml.MaxBytes))
+		large := largeText(3, testenv.PickFull(t, 200_000, strictyaml.MaxBytes))
 		c.put("b", string(large), "jo")
 		time.Sleep(time.Second)
 		for name, b := range c.books {

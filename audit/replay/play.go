@@ -39,7 +39,6 @@ type limit struct {
 }
 
 const (
-	absent      = "of a limit that the rules do not have, or of an overrun: ignored"
 	maxKeys     = 10_000_000 // counts of the node
 	maxLimiters = 4096
 )
@@ -69,11 +68,8 @@ func (p *player) limiter(l *limit, r *audit.Record) (made *weir.Limiter, err err
 		l.minute, l.factor, l.inForce = minute, factor, l.At(time.Unix(0, p.now.Load())).Scaled(factor)
 	}
 	numbers := l.inForce.ForKey(r.Tier, r.Key)
-	if r.Overridden {
-		numbers.Rate, numbers.Burst, numbers.Keep = r.Rate, r.Burst, r.Keep
-		if per, err := time.ParseDuration(r.Per); err == nil {
-			numbers.Per = per
-		}
+	if per, err := time.ParseDuration(r.Per); r.Overridden && err == nil {
+		numbers.Rate, numbers.Per, numbers.Burst = r.Rate, per, r.Burst
 	}
 	numbers.Varies, numbers.Ban = true, weir.Ban{}
 	if made = p.limiters[numbers]; made == nil {
@@ -92,18 +88,18 @@ func (p *player) limiter(l *limit, r *audit.Record) (made *weir.Limiter, err err
 }
 
 // noteOf returns why a record is not decided again, or "".
-func noteOf(l *limit, r *audit.Record) string {
+func noteOf(l *limit, r *audit.Record) Note {
 	switch {
 	case l == nil:
-		return absent
+		return Absent
 	case r.Error != "":
-		return "of a check that failed: ignored"
+		return Failed
 	case r.Operation == "wait" || r.Operation == "hold" || l.InFlight():
-		return "of a hold or a queue, whose end is not recorded: ignored"
+		return Held
 	case !audit.InSample(r.ID, r.Sample):
-		return "of a key whose admissions are not recorded: ignored, use -audit_sample"
+		return Unsampled
 	case r.Banned || r.Paused:
-		return "of a banned or paused key: stays denied"
+		return Banned
 	}
 	return ""
 }
@@ -115,7 +111,7 @@ func (p *player) play(g *group) {
 		p.refunds = p.refunds[1:]
 	}
 	if g.at < p.now.Swap(g.at) {
-		p.report.Notes["far from its place in time: decided late"] += len(g.parts)
+		p.report.Notes[Late] += len(g.parts)
 	}
 	p.asks, p.asked = p.asks[:0], p.asked[:0]
 	for i := range g.parts {
@@ -152,7 +148,7 @@ func (p *player) add(g *group, r *audit.Record) {
 	if note == "" {
 		var err error
 		if made, err = p.limiter(l, r); err != nil {
-			note = "of an override that does not fit the rules: ignored"
+			note = Unfit
 		}
 	}
 	if r.Source == unasked && g.of.denied {
@@ -160,10 +156,10 @@ func (p *player) add(g *group, r *audit.Record) {
 	}
 	if note != "" {
 		p.report.Notes[note]++
-		g.of.denied = g.of.denied || denies && note != absent
+		g.of.denied = g.of.denied || denies && note != Absent
 		return
 	}
-	mode := p.set.Mode(l.rule)
+	mode := p.set.Mode(l.rule).ForID(firstID(g, l.rule, r.ID))
 	if mode == rules.Off {
 		l.results.record(r, true, p.report)
 		return
@@ -172,8 +168,20 @@ func (p *player) add(g *group, r *audit.Record) {
 	if made.Limit().Scope != weir.Global {
 		key = r.Region + " " + key // regions count separately
 	}
-	p.asks = append(p.asks, weir.Ask{Limiter: made, Key: key, Units: r.Units, Shadow: mode == rules.Shadow || mode != rules.Enforce && r.Shadow, Critical: r.Critical})
+	p.asks = append(p.asks, weir.Ask{Limiter: made, Key: key, Units: r.Units, Shadow: mode == rules.Shadow, Critical: r.Critical})
 	p.asked = append(p.asked, r)
+}
+
+// firstID returns the ID under the first limit of a rule, which selects the mode.
+func firstID(g *group, rule *rules.Rule, own audit.ID) audit.ID {
+	for _, g := range g.of.groups {
+		for i := range g.parts {
+			if g.parts[i].Limit == rule.Limits[0].Name {
+				return g.parts[i].ID
+			}
+		}
+	}
+	return own
 }
 
 // decide sets the decisions of the asks. An error, such as of units above the capacity, is a denial.

@@ -225,6 +225,9 @@ func explainRule(w io.Writer, set *rules.Set, rule *rules.Rule, r *rules.Request
 	if rule.Adapt != nil {
 		fmt.Fprintf(w, "  adapt: %s\n", rule.Adapt)
 	}
+	if r := rule.Raise; r != nil {
+		fmt.Fprintf(w, "  raise: up to %g times for keys of which %.4g%% is denied for %s\n", r.Most, r.Denied*100, enum.Duration(r.For))
+	}
 	switch mode := set.Mode(rule); {
 	case mode == rules.Shadow:
 		fmt.Fprintln(w, "  shadow: the limiter counts the decisions, and never enforces them")

@@ -43,3 +43,9 @@ func TestRaiseCommandsListAndAccept(t *testing.T) {
 	require.Equal(t, ok, code, out)
 	require.Contains(t, out, "an override with a rate of 4 is in force until 20")
 }
+
+func TestExplainedRuleShowsAdaptAndRaise(t *testing.T) {
+	code, out, errs := runWeir(t, "rules: [{name: r, key: ip, limit: {rate: 2, per: 1m}, adapt: {latency: 200ms, min: 10%}, raise: {}}]\n", "rules", "check", "FILE", "-request", "GET /", "-ip", "192.0.2.1")
+	require.Equal(t, ok, code, errs)
+	require.Contains(t, out, "\n  adapt: 10% to 100%: at most 5% slower than 200ms, and 5% failed\n  raise: up to 2 times for keys of which 10% is denied for 5m\n")
+}

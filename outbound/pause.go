@@ -13,11 +13,14 @@ import (
 // pauseTimeout bounds the wait for the owner of a key.
 const pauseTimeout = time.Second
 
-// PauseBy pauses by the header of a response that refuses a request: for the time of Retry-After, or else
-// while a limit of the field RateLimit has no units left. It returns this time, and 0 if neither field has
-// one. It does nothing for a nil Turn.
+// PauseBy pauses as the header of a refusal requests: for the time of Retry-After, or else while a limit of
+// the field RateLimit has no units left. It returns the length of the pause, and 0 if neither field has a
+// time or t is nil.
 func (t *Turn) PauseBy(ctx context.Context, header http.Header) time.Duration {
-	d := delayOf(header, time.Now())
+	if t == nil {
+		return 0
+	}
+	d := min(delayOf(header, time.Now()), t.gate.o.MaxPause)
 	t.Pause(ctx, d)
 	return d
 }

@@ -21,7 +21,7 @@ func jitter(attempt int) time.Duration {
 }
 
 // retries reports whether a request is sent again after an attempt with a response or an error. delay is the
-// time until then.
+// least time until then.
 func (t *Turn) retries(r *http.Request, response *http.Response, err error, attempt int, delay time.Duration) bool {
 	o, l := &t.gate.o, t.limit
 	if o.Attempts <= 1 {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"time"
 )
 
 // maxDrained bounds the part of a discarded response that is read, so that its connection can be used
@@ -40,15 +41,15 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		if turn == nil {
 			return response, err
 		}
-		delay := jitter(attempt)
+		backoff, pause := jitter(attempt), time.Duration(0)
 		if err == nil && (response.StatusCode == http.StatusTooManyRequests || response.StatusCode == http.StatusServiceUnavailable) {
-			delay = max(delay, turn.PauseBy(r.Context(), response.Header))
+			pause = turn.PauseBy(r.Context(), response.Header)
 		}
-		if !turn.retries(r, response, err, attempt, delay) {
+		if !turn.retries(r, response, err, attempt, max(backoff, pause)) {
 			return response, err
 		}
 		discard(response)
-		if err := sleep(r.Context(), delay); err != nil {
+		if err := sleep(r.Context(), backoff); err != nil {
 			return nil, err
 		}
 		if sent, err = copyOf(r); err != nil {

@@ -25,4 +25,7 @@
 // closed or the node is closed, the call is UNAVAILABLE with RetryInfo; if the limit is
 // fail_open, the call proceeds. A call whose client is gone is CANCELLED. The header
 // fields of httplimit are sent as header metadata.
+//
+// UnaryClient and StreamClient are interceptors for clients. They keep the calls of all replicas within the
+// limits of other services (package outbound).
 package grpclimit

@@ -49,6 +49,7 @@ var packages = map[string]string{
 	"etcdrules":  "github.com/weir-go/weir/contrib/etcd",
 	"grpclimit":  "github.com/weir-go/weir/contrib/grpc",
 	"httplimit":  "github.com/weir-go/weir/httplimit",
+	"outbound":   "github.com/weir-go/weir/outbound",
 	"page":       "github.com/weir-go/weir/page",
 	"kafkaaudit": "github.com/weir-go/weir/contrib/kafka",
 	"pgrules":    "github.com/weir-go/weir/contrib/postgres",

@@ -49,7 +49,7 @@ type Options struct {
 	// calls Trace, only for recorded checks. If nil, records have no trace.
 	Trace func(ctx context.Context) string
 
-	Queue   int           // maximum number of queued records; further records are dropped. 8,192 if zero (1.5 MB, plus the length of the keys with Keys), at most 1,048,576
+	Queue   int           // maximum number of queued records; further records are dropped. 8,192 if zero (3 MB, plus the length of the texts), at most 1,048,576
 	Batch   int           // maximum number of records in a batch. 512 if zero, at most Queue
 	Every   time.Duration // maximum time for which a record waits for a full batch. 1 s if zero, 1 ms to 1 h
 	Timeout time.Duration // maximum time of the Sink for a batch. 10 s if zero, 1 ms to 1 h

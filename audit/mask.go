@@ -2,7 +2,6 @@ package audit
 
 import (
 	"net/netip"
-	"regexp"
 	"strings"
 )
 
@@ -21,23 +20,33 @@ func (o *Options) client(a netip.Addr) string {
 	return network.String()
 }
 
-// Comments and full versions in a User-Agent can identify a client.
-var (
-	agentComment = regexp.MustCompile(`\([^()]*\)?`)
-	agentProduct = regexp.MustCompile(`(?:^|\s)([A-Za-z][A-Za-z_-]{0,23}/\d{1,4})\b`)
+// A product in a masked User-Agent has a short name of letters and a main version, so that it is neither an
+// address nor an ID.
+const (
+	maxProducts = 8
+	nameLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_"
 )
 
-const maxProducts = 8
-
 // agent returns a User-Agent for a record, or the names and main versions of its products, such as
-// "Mozilla/5 Chrome/120".
+// "Mozilla/5 Chrome/120". Comments in parentheses and full versions can identify a client.
 func (o *Options) agent(text string) string {
-	if o.Clients || text == "" {
+	if o.Clients {
 		return text
 	}
 	var products []string
-	for _, product := range agentProduct.FindAllStringSubmatch(agentComment.ReplaceAllString(text, " "), maxProducts) {
-		products = append(products, product[1])
+	depth := 0
+	for word := range strings.FieldsSeq(text) {
+		name, version, _ := strings.Cut(word, "/")
+		version, _, _ = strings.Cut(version, ".")
+		if depth == 0 && len(products) < maxProducts && isShort(name, nameLetters, 24) && isShort(version, "0123456789", 4) {
+			products = append(products, name+"/"+version)
+		}
+		depth = max(0, depth+strings.Count(word, "(")-strings.Count(word, ")"))
 	}
 	return strings.Join(products, " ")
+}
+
+// isShort reports whether a text has 1 to most bytes, all of them of letters.
+func isShort(text, letters string, most int) bool {
+	return 0 < len(text) && len(text) <= most && strings.Trim(text, letters) == ""
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	"github.com/weir-go/weir/bucket"
@@ -54,4 +55,11 @@ func TestCopyOfTimerEndsAtLatestKnownEnd(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestTimerGrowsByUnknownUnitsAtMost(t *testing.T) {
+	times := ages{timer: true, recovered: 1 << 62, late: 1 << 62}
+	for used, want := range map[int64]int64{0: 3, 8: 2, 10: 0, 20: 0} {
+		require.Equal(t, want, vector{}.unitsOnTop(vector{{origin: 4, spent: 3}}, used, 10, times), used)
+	}
 }

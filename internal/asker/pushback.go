@@ -166,8 +166,8 @@ func (p *pushbacks) learn(a *wire.Ask, r *wire.Result, sent countsync.Time) {
 	for i := range s.entries {
 		o := &s.entries[i]
 		if o.id == b.id && o.numbers == b.numbers && o.units == b.units {
-			if r.Paused && o.sent.Monotonic+int64(o.retry) > sent.Monotonic+int64(r.RetryAfter) {
-				return // a pause that this node has begun does not shorten another
+			if r.Paused && o.endTime() > sent.Monotonic && o.sent.Monotonic+int64(o.retry) > sent.Monotonic+int64(r.RetryAfter) {
+				return // a pause that this node begins does not shorten a pause that this node repeats
 			}
 			at = i
 			break

@@ -221,3 +221,26 @@ func TestCachedBanOutlastsOtherDenials(t *testing.T) {
 	p.reset(of(1, true).ID, ban.ResetNumber+1)
 	require.False(t, p.deny(of(1, true), instant(1001), &r), "a reset releases the key")
 }
+
+func TestCachedPauseKeepsLaterEnd(t *testing.T) {
+	a := &wire.Ask{ID: bucket.ID{Hi: 4, Lo: 9}, Limit: &tenAMinute, Units: 5, Pauses: true}
+	p := &pushbacks{number: neverReset} // no take has left the node yet
+	for _, c := range []struct{ at, lasts, end time.Duration }{
+		{0, time.Minute, time.Minute},
+		{time.Second, 5 * time.Second, time.Minute},             // a shorter pause that this node begins
+		{2 * time.Second, time.Hour, time.Hour + 2*time.Second}, // the owner knows of a longer one
+		{20 * time.Second, 10 * time.Second, 30 * time.Second},  // the cached denial has ended
+	} {
+		r := denial(c.lasts)
+		r.Banned, r.Paused = true, true
+		p.learn(a, r, instant(1000+int64(c.at)))
+		var d wire.Result
+		require.True(t, p.deny(a, instant(1000+int64(c.at)), &d))
+		require.True(t, d.Banned && d.Paused)
+		require.Equal(t, c.end-c.at, d.RetryAfter)
+	}
+	var d wire.Result
+	without := *a
+	without.Pauses = false
+	require.False(t, p.deny(&without, instant(1000+int64(20*time.Second)), &d))
+}

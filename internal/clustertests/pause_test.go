@@ -88,11 +88,11 @@ func TestPauseReachesOtherNodesAtTheirNextRequest(t *testing.T) {
 				pause(t, ls[by], key, time.Minute)
 				requirePaused(t, ls, key, begun.Add(time.Minute), w.names...)
 				served := w.nodes["a"].Stats().Served
-				for range 200 { // for two seconds
+				for range 250 { // for 25 seconds
 					requirePaused(t, ls, key, begun.Add(time.Minute), "b", "c")
-					time.Sleep(10 * time.Millisecond)
+					time.Sleep(100 * time.Millisecond)
 				}
-				require.Equal(t, served, w.nodes["a"].Stats().Served, "the nodes repeat the denial")
+				require.LessOrEqual(t, w.nodes["a"].Stats().Served-served, uint64(4), "each node repeats the denial for ten seconds")
 				time.Sleep(time.Until(begun.Add(time.Minute + pauseSlack)))
 				requireResumed(t, ls, key, w.names...)
 			})

@@ -1,0 +1,134 @@
+package owner
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/view"
+	"github.com/weir-go/weir/internal/wire"
+)
+
+const pausedAt = int64(time.Hour)
+
+// pauseOf returns an ask that pauses a key for a number of seconds.
+func pauseOf(seconds int64) wire.Ask {
+	return wire.Ask{ID: bucket.ID{Hi: 1, Lo: 1}, Limit: &bucket.Limit{Rate: 10, Per: time.Minute}, Units: 1000 * seconds, Pauses: true, BansKeys: true}
+}
+
+func TestConcurrentPausesDoNotAddUp(t *testing.T) {
+	o, v := newOwner()
+	var calls sync.WaitGroup
+	for range 8 {
+		calls.Go(func() {
+			for range 1000 {
+				a := pauseOf(5)
+				o.Do(v, view.AsOwner, wire.OpPause, &a, pausedAt, new(wire.Result))
+			}
+		})
+	}
+	calls.Wait()
+	require.Equal(t, 5*time.Second, o.counts.RecoversIn(pauseID(bucket.ID{Hi: 1, Lo: 1}), pausedAt))
+}
+
+func TestPauseAnswersWithItsRest(t *testing.T) {
+	o, v := newOwner()
+	minority := sideOf(5, 0)
+	for _, c := range []struct {
+		seconds, rest int64
+		v             *view.View
+		as            view.Standing
+	}{{9, 9, v, view.AsOwner}, {5, 9, v, view.AsOwner}, {20, 20, minority, view.AsStandIn}, {1 << 52, 86_400, minority, view.AsSelf}} {
+		a, r := pauseOf(c.seconds), wire.Result{}
+		o.Do(c.v, c.as, wire.OpPause, &a, pausedAt, &r)
+		require.True(t, r.Paused && r.Banned && r.Firm && !r.Allowed)
+		require.Equal(t, time.Duration(c.rest)*time.Second, r.RetryAfter)
+		require.Equal(t, c.v == minority, r.Source.IsShare())
+		for _, op := range []wire.Op{wire.OpTake, wire.OpPeek, wire.OpWait} {
+			var denied wire.Result
+			o.Do(c.v, c.as, op, &a, pausedAt, &denied)
+			require.True(t, denied.Paused && !denied.Allowed)
+			require.Equal(t, r.RetryAfter, denied.RetryAfter)
+		}
+	}
+	a := pauseOf(1)
+	a.Units = 1
+	for _, op := range []wire.Op{wire.OpDebit, wire.OpRefund} {
+		var r wire.Result
+		o.Do(v, view.AsOwner, op, &a, pausedAt, &r)
+		require.False(t, r.Banned, "a pause ends no debits and refunds")
+	}
+}
+
+// The later end of a ban and a pause determines the answer, also if a result is used again.
+func TestLaterEndOfBanAndPauseAnswers(t *testing.T) {
+	o, v := newOwner()
+	strikes := bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 1, Per: time.Minute}
+	a := pauseOf(10)
+	strike := wire.Ask{ID: a.ID, Limit: &strikes, Units: 1, BansKeys: true, Pauses: true, Ban: wire.Ban{60}}
+	take := func(later time.Duration) (r wire.Result) {
+		r.Paused = true // of an earlier use
+		one := a
+		one.Units = 1
+		o.Do(v, view.AsOwner, wire.OpTake, &one, pausedAt+int64(later), &r)
+		return r
+	}
+	o.Do(v, view.AsOwner, wire.OpStrike, &strike, pausedAt, new(wire.Result))
+	o.Do(v, view.AsOwner, wire.OpPause, &a, pausedAt, new(wire.Result))
+	r := take(0)
+	require.True(t, r.Banned && !r.Paused)
+	require.Equal(t, time.Minute, r.RetryAfter)
+	a.Units = 100_000
+	o.Do(v, view.AsOwner, wire.OpPause, &a, pausedAt, new(wire.Result))
+	r = take(30 * time.Second)
+	require.True(t, r.Banned && r.Paused)
+	require.Equal(t, 70*time.Second, r.RetryAfter)
+	r = take(100 * time.Second)
+	require.True(t, r.Allowed && !r.Paused && !r.Banned)
+	require.Equal(t, []bucket.ID{pauseID(a.ID), strikesID(a.ID), earlierID(a.ID), banID(a.ID), a.ID}, CountIDs(&a))
+}
+
+func TestPauseOfOneAskDeniesAll(t *testing.T) {
+	o, v := newOwner()
+	a := pauseOf(60)
+	o.Do(v, view.AsOwner, wire.OpPause, &a, pausedAt, new(wire.Result))
+	asks := []wire.Ask{a, {ID: bucket.ID{Hi: 2, Lo: 2}, Limit: a.Limit, Units: 1}}
+	asks[0].BansKeys, asks[0].Units = false, 1
+	results := make([]wire.Result, 2)
+	results[1].Paused = true // of an earlier use
+	o.TakeAll(v, view.AsOwner, asks, pausedAt, new(Room), results)
+	require.True(t, results[0].Paused && !results[0].Allowed && !results[1].Paused)
+	require.Zero(t, o.used(asks[1].ID, pausedAt))
+}
+
+// At the end of a pause, a take does not overtake the nodes that wait.
+func TestPauseKeepsPlacesOfNodes(t *testing.T) {
+	o, v := newOwner()
+	l := bucket.Limit{Algorithm: bucket.LeakyBucket, Rate: 1, Per: time.Second, Burst: 10}
+	a := pauseOf(5)
+	a.Limit = &l
+	o.Do(v, view.AsOwner, wire.OpPause, &a, pausedAt, new(wire.Result))
+	wait := func(after time.Duration, ticket uint64, waiting uint32, age time.Duration) (r wire.Result) {
+		w := a
+		w.Units, w.Wait = 1, wire.Wait{Ticket: ticket, Waiting: waiting, Age: age}
+		o.Do(v, view.AsOwner, wire.OpWait, &w, pausedAt+int64(after), &r)
+		return r
+	}
+	require.EqualValues(t, 10, wait(time.Second, 1, 7, time.Second).Remaining)
+	require.EqualValues(t, 3, wait(2*time.Second, 2, 9, time.Second).Remaining, "Burst less the units that wait elsewhere")
+	require.EqualValues(t, 7, wait(4500*time.Millisecond, 1, 7, 4500*time.Millisecond).Remaining, "places for at most the rest of 3")
+	require.EqualValues(t, 2, o.WaitingNodes())
+	take, r := a, wire.Result{}
+	take.Units = 1
+	o.Do(v, view.AsOwner, wire.OpTake, &take, pausedAt+int64(5*time.Second), &r)
+	require.True(t, !r.Allowed && !r.Banned)
+	require.True(t, wait(5*time.Second, 1, 7, 5*time.Second).Allowed)
+	wait(5*time.Second, 1, 0, 0)
+	a.Units = 5000
+	o.Do(v, view.AsOwner, wire.OpPause, &a, pausedAt+int64(6*time.Second), new(wire.Result))
+	wait(7*time.Second, 2, 0, 0)
+	require.Zero(t, o.WaitingNodes(), "a node without waiters leaves")
+}

@@ -42,6 +42,7 @@ func TestFrameworksKeepSamePromises(t *testing.T) {
 		"functions decide on costs":           testFunctions,
 		"a connection outlives its handler":   testHijack,
 		"a gone client is not answered":       testGone,
+		"responses are measured":              testMeasured,
 		"critical requests spend kept units":  testCritical,
 		"a closed node denies":                testClosed,
 		"fields of two are of the strictest":  testStrictest,
@@ -384,6 +385,20 @@ func testGone(t *testing.T, f *framework) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.Equal(t, httplimit.StatusClientGone, a.ask(ctx, "192.0.2.1", http.MethodGet, "/", "").status)
+}
+
+func testMeasured(t *testing.T, f *framework) {
+	by, _ := ruled(t, "rules: [{name: r, key: ip, limit: {rate: 9, per: 1m}, adapt: {latency: 1m}}]", options{Logger: quiet})
+	a := f.mustServe(t, handlers{
+		"/":     hello,
+		"/fail": func(c call) error { return c.Answer(http.StatusBadGateway, "text/plain", "none") },
+		"/err":  func(call) error { return failure(http.StatusServiceUnavailable) },
+	}, by)
+	for path, failed := range map[string]int64{"/": 0, "/fail": 1, "/err": 1} {
+		a.get(path)
+		s := by.book.Current().Meter(by.book.Current().Rules()[0]).Take(time.Now())
+		require.Equal(t, []int64{1, 1, failed}, []int64{s.Started, s.Done, s.Failed}, path)
+	}
 }
 
 func testCritical(t *testing.T, f *framework) {

@@ -25,7 +25,7 @@ func TestCommandsAndFlagsAreCompleted(t *testing.T) {
 		{nil, "serve live status check reserve settle hold peek reset override user block switch ban raise audit top rules envoy snapshot secret version completion"},
 		{[]string{""}, "serve live status check reserve settle hold peek reset override user block switch ban raise audit top rules envoy snapshot secret version completion"},
 		{[]string{"s"}, "serve status settle switch snapshot secret"},
-		{[]string{"rules", ""}, "check schema"},
+		{[]string{"rules", ""}, "check put schema"},
 		{[]string{"snapshot", ""}, "list show verify"},
 		{[]string{"serve", "-che"}, "-checks -checks_tokens"},
 		{[]string{"serve", "--che"}, "--checks --checks_tokens"},

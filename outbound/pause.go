@@ -87,11 +87,13 @@ func (p *pauses) extend(key string, d time.Duration) bool {
 	if !end.After(p.until[key]) {
 		return false
 	}
-	if len(p.until) >= mostPauses {
-		for key, end := range p.until {
-			if !end.After(now) {
-				delete(p.until, key)
-			}
+	visits := 0
+	for key, end := range p.until { // a map has no order, so each call visits other keys
+		if visits++; visits > 4 {
+			break
+		}
+		if !end.After(now) {
+			delete(p.until, key)
 		}
 	}
 	if p.until == nil {

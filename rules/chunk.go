@@ -79,8 +79,8 @@ func readTextHead(v weir.Published) (h textHead, err error) {
 	return h, nil
 }
 
-// errIncomplete is the error of a text whose chunks have not all arrived. Nodes find lost chunks when
-// they compare their stores.
+// errIncomplete is returned for a text without all of its chunks. A lost chunk arrives with the next
+// comparison of the published values of two nodes.
 var errIncomplete = errors.New("its chunks have not all arrived")
 
 // join returns the text of the chunks, whose names begin with h.prefix().

@@ -23,20 +23,20 @@ type PublishedText struct {
 }
 
 const (
-	maxTexts    = 64          // maximum number of complete texts that a node considers, highest versions first
-	orphanAfter = time.Minute // age after which chunks without a head belong to no text that is being published
+	maxTexts    = 64          // maximum number of refused texts that are tried in a row
+	orphanAfter = time.Minute // minimum age of chunks that are deleted because they have no head
 )
 
 // textState is the state of a Book about published texts. The holder of mu may lock Book.mu.
 type textState struct {
 	mu      sync.Mutex // serializes adopt and Publish
-	inForce textHead   // the published text that was put in force last
+	inForce textHead   // head of the last published text in force
 	own     *Set       // the Set that Publish has published, for the next adopt, which need not parse it again
 	refused map[attempt]error
 }
 
-// attempt identifies an attempt to put a text in force. Until one of its fields changes, the text is
-// refused for the same reason, so that no text is parsed twice.
+// attempt is the key of a refused text. The text is not parsed again until one of these fields has
+// changed.
 type attempt struct {
 	textHead
 	chunks  uint64 // sum of the versions of the chunks
@@ -108,7 +108,7 @@ func (b *Book) tryText(h *textHead, refused map[attempt]error) error {
 	return err
 }
 
-// noteRefusedText counts and logs a published text that cannot be in force.
+// noteRefusedText counts a refused text, and logs the error.
 func (b *Book) noteRefusedText(h *textHead, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -121,8 +121,8 @@ func (b *Book) noteRefusedText(h *textHead, err error) {
 
 // Publish publishes the text of a Set to all nodes, and puts it in force on this node at once. Other
 // nodes put it in force when it arrives there, unless their source has a higher version. The version must
-// be above that of the rules in force. Publish sets At of c. While nodes cannot reach each other, each
-// side obeys its own text. Then the text with the highest version wins, and of the same version the last.
+// be above that of the rules in force. Publish sets At of c. During a split, each side
+// uses its own text. After it, the text with the highest version wins, and of the same version the last.
 //
 // The error is weir.ErrInvalid for an invalid Control or version, for a text of more than 512 KiB after
 // compression, or if the published values are full, or that of weir.Node.Publish. Then no text is published.

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	pb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/weir-go/weir"
@@ -149,8 +150,7 @@ func TestCallsAreMeasuredForAdapt(t *testing.T) {
 		s.Busy = 0
 		return s
 	}
-	m := &model{}
-	c := serve(t, m, limits)
+	c := serve(t, &model{}, limits)
 	require.NoError(t, ask(t.Context(), c, 1))
 	require.Equal(t, adapt.Sample{Started: 1, Done: 1}, measured())
 	require.Panics(t, func() {
@@ -160,4 +160,32 @@ func TestCallsAreMeasuredForAdapt(t *testing.T) {
 	require.NoError(t, ask(t.Context(), c, 1))
 	require.Equal(t, codes.ResourceExhausted, status.Code(ask(t.Context(), c, 1)))
 	require.Equal(t, adapt.Sample{Started: 1, Done: 1, Denied: 1}, measured())
+}
+
+// sent is a stream whose messages are lost.
+type sent struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (s sent) Context() context.Context   { return s.ctx }
+func (sent) SendMsg(any) error            { return nil }
+func (sent) SetHeader(metadata.MD) error  { return nil }
+func (sent) SendHeader(metadata.MD) error { return nil }
+
+func TestStreamIsMeasuredUntilItsFirstMessage(t *testing.T) {
+	node := testnode.Start(t, weir.Config{})
+	book := testnode.Book(t, node, "rules: [{name: r, key: ip, limit: {rate: 2, per: 1m}, adapt: {latency: 1m}}]")
+	limits, err := New(node, book, Options{})
+	require.NoError(t, err)
+	m := book.Current().Meter(book.Current().Rules()[0])
+	err = limits.Stream()(nil, sent{ctx: t.Context()}, &grpc.StreamServerInfo{FullMethod: "/a.S/M"}, func(_ any, stream grpc.ServerStream) error {
+		require.Zero(t, m.Take(time.Now()).Done)
+		require.NoError(t, stream.SendMsg(nil))
+		require.EqualValues(t, 1, m.Take(time.Now()).Done)
+		return status.Error(codes.Unavailable, "gone")
+	})
+	require.Error(t, err)
+	s := m.Take(time.Now())
+	require.Equal(t, []int64{0, 1}, []int64{s.Done, s.Failed}, "the handler fails later")
 }

@@ -12,7 +12,7 @@
 // No check waits for the Log. The record of a check is copied into a queue of fixed size,
 // from which a goroutine writes batches. If the queue is full, the record is dropped and
 // counted in Stats. A record has the ID of the key (weir.Limiter.ID), and with
-// Options.Keys its text.
+// Options.Keys its text. Package replay decides the requests of records by other rules.
 //
 // JSONLines writes to any io.Writer. Package kafkaaudit, in contrib/kafka, has a Sink that
 // writes to Kafka. audit/README.md describes the fields.

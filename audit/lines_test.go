@@ -133,7 +133,7 @@ func FuzzLines(f *testing.F) {
 	f.Add("user 1", "limit", "trace", "error", uint64(1), int64(-1), true)
 	f.Add("\n\r\x00\xff\u2028\"\\", "{", "}", "\n", uint64(1<<63), int64(1<<62), false)
 	f.Fuzz(func(t *testing.T, key, limit, trace, wrong string, version uint64, units int64, allowed bool) {
-		r := audit.Record{Time: time.Unix(units%1e10, 0).UTC(), Key: key, Limit: limit, Trace: trace, Error: wrong, Version: version, Units: units, Remaining: ^units, Allowed: allowed}
+		r := audit.Record{Time: time.Unix(units%1e10, 0).UTC(), Key: key, Limit: limit, Trace: trace, Error: wrong, Version: version, Units: units, Remaining: ^units, Allowed: allowed, Route: limit, Agent: key, Tier: trace}
 		var out bytes.Buffer
 		kept, err := audit.JSONLines(&out).Write(t.Context(), []audit.Record{r, r})
 		require.NoError(t, err)
@@ -145,7 +145,7 @@ func FuzzLines(f *testing.F) {
 			var read audit.Record
 			require.NoError(t, json.Unmarshal([]byte(line), &read))
 			want := r
-			for _, text := range []*string{&want.Key, &want.Limit, &want.Trace, &want.Error} {
+			for _, text := range []*string{&want.Key, &want.Limit, &want.Trace, &want.Error, &want.Route, &want.Agent, &want.Tier} {
 				if !utf8.ValidString(*text) {
 					*text = string([]rune(*text))
 				}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/testnode"
+	"github.com/weir-go/weir/rules"
 	"github.com/weir-go/weir/weirtest"
 )
 
@@ -150,6 +151,21 @@ rules:
 	require.Equal(t, []string{"partner/minute"}, s.Secret, "of which the page shows no key")
 	_, err = source.Watch(t.Context(), "api/hourly", strings.Repeat("k", 2<<10))
 	require.Error(t, err)
+}
+
+func TestPublishedTextIsShown(t *testing.T) {
+	node := testnode.Start(t, weir.Config{})
+	book := testnode.Book(t, node, "rules: []")
+	source := &Node{Node: node, Book: book}
+	set, err := rules.Parse("rules.yaml", []byte("version: 7\nrules: []"))
+	require.NoError(t, err)
+	p, err := book.Publish(set, rules.Control{By: "jo", Reason: "a launch"})
+	require.NoError(t, err)
+	require.NoError(t, node.Publish("rules/text/00000000000000000008", 0, fmt.Appendf(nil, `{"hash":"%064d","size":9,"id":"%016d","chunks":1,"by":"al","at":1764489600}`, 0, 0)))
+	require.Eventually(t, func() bool { return source.Snapshot().Rules.Refused != "" }, 10*time.Second, 5*time.Millisecond)
+	s := source.Snapshot().Rules
+	require.Equal(t, "version 7 by jo at "+p.At.UTC().Format(time.RFC3339)+", a launch", s.Published)
+	require.Equal(t, "version 8 by al at 2025-11-30T08:00:00Z: its chunks have not all arrived", s.Refused)
 }
 
 func TestFactorsAndHotKeysAreShown(t *testing.T) {

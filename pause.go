@@ -19,8 +19,8 @@ const MaxPause = bucket.LongestTimer
 //
 // This node denies the key at once, even if the owner does not answer. Another node denies it from its
 // next request to the owner on. If the owner does not answer in time, its stand-in begins the pause, or
-// else this node, which is not an error. If ctx is cancelled, the pause may be in force on this node only. Units recover during a pause: a full
-// TokenBucket grants its Burst at the end.
+// else this node, which is not an error. If ctx is cancelled, the pause may be in force on this node
+// only. Units recover during a pause: a full TokenBucket grants its Burst at the end.
 func (l *Limiter) Pause(ctx context.Context, key string, d time.Duration) error {
 	switch {
 	case !l.limit.Pauses:

@@ -249,6 +249,21 @@ func TestPauseWithoutItsOwner(t *testing.T) {
 	})
 }
 
+func TestPauseReachesOwnerThroughAnotherNode(t *testing.T) {
+	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
+		ls := w.limiters(t, pausing)
+		key := keyOf(t, ls["a"])
+		w.cut("a", "b")
+		require.True(t, waitFor(10*time.Second, func() bool {
+			begun := time.Now()
+			return allowed(t, ls["b"], key, 1).Source == weir.Relayed && time.Since(begun) < timeout/10
+		}))
+		end := time.Now().Add(time.Minute)
+		pause(t, ls["b"], key, time.Minute)
+		requirePaused(t, ls, key, end, "a", "c", "b")
+	})
+}
+
 // Each side of a split knows only its own pauses, and after the heal the later end counts.
 func TestPausesOfBothSidesEndAtTheLaterEnd(t *testing.T) {
 	for _, lengths := range [][2]time.Duration{{40 * time.Second, 40 * time.Second}, {90 * time.Second, 30 * time.Second}, {30 * time.Second, 90 * time.Second}, {60 * time.Second, 0}, {0, 60 * time.Second}} {

@@ -52,6 +52,11 @@ func (h *textHead) describe(err error) *PublishedText {
 func (b *Book) adopt() {
 	b.texts.mu.Lock()
 	defer b.texts.mu.Unlock()
+	b.adoptHighest()
+}
+
+// adoptHighest is adopt for a caller that holds b.texts.mu.
+func (b *Book) adoptHighest() {
 	values, _ := b.values.Published(headPrefix)
 	before, refused := b.texts.inForce, make(map[attempt]error)
 	var highest *PublishedText // of the refused texts
@@ -130,6 +135,8 @@ func (b *Book) Publish(set *Set, c Control) (p PublishedText, err error) {
 	if err := c.prepare("text", b.now()); err != nil {
 		return p, err
 	}
+	b.texts.mu.Lock()
+	defer b.texts.mu.Unlock()
 	switch now := b.Current().version; {
 	case !c.Until.IsZero():
 		return p, fmt.Errorf("%w text: Until is %s: rules have no end, leave it out", weir.ErrInvalid, c.until())
@@ -140,15 +147,12 @@ func (b *Book) Publish(set *Set, c Control) (p PublishedText, err error) {
 	if err != nil {
 		return p, err
 	}
-	b.texts.mu.Lock()
 	h.publishedControl, h.version, h.published = c.published(), set.version, b.nextVersion()
 	b.texts.own = set
-	err = b.publishText(&h, chunks)
-	b.texts.mu.Unlock()
-	if err != nil {
+	if err := b.publishText(&h, chunks); err != nil {
 		return p, err
 	}
-	if b.adopt(); b.Current().version < h.version {
+	if b.adoptHighest(); b.Current().version < h.version {
 		b.withdrawValues(headName(h.version))
 		b.withdrawValues(h.prefix())
 		return p, fmt.Errorf("%w text: version %d cannot be in force: %d other published texts have higher versions, and are refused", weir.ErrInvalid, h.version, maxTexts)

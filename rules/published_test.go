@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -153,6 +154,27 @@ func TestOfTextsPublishedAtOnceOneWins(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestConcurrentPublishersAgree(t *testing.T) {
+	inTextCluster(t, func(t *testing.T, c *textCluster) {
+		var all sync.WaitGroup
+		for i := range 30 {
+			b := c.books[c.Names()[i%3]]
+			set := mustParse(t, ratedFile(2+i/2, 10+i))
+			all.Go(func() { _, _ = b.Publish(set, Control{By: "jo"}) }) // a version may be too low by now
+		}
+		all.Wait()
+		time.Sleep(5 * time.Second)
+		want := c.books["a"].Stats()
+		require.EqualValues(t, 16, want.Version)
+		for name, b := range c.books {
+			require.Equal(t, want.Hash, b.Stats().Hash, name)
+			require.Nil(t, b.Stats().RefusedText, name)
+			heads, chunks := c.published(name)
+			require.Equal(t, []int{1, 1}, []int{heads, chunks}, name)
+		}
+	})
 }
 
 func TestAlgorithmsOfTheSameVersionAreReported(t *testing.T) {

@@ -40,6 +40,7 @@ type leaky struct {
 	changed  bool          // waiters have left since the last request to the owner
 	last     wire.Result   // the last response of the owner
 	trip     time.Duration // the round trip of the last response
+	banned   int64         // monotonic time at which the ban or the pause of the last response with one ends
 }
 
 // grant is the result of a request for units. turn is the time from which its next unit may be
@@ -306,12 +307,19 @@ func (x *queue) nextAsk(now int64) (units int64, wait time.Duration) {
 // covers the waiters that had arrived at the time arrivedBy. RetryAfter counts from the arrival of
 // the ask at the owner. The next ask takes as long to arrive, so RetryAfter is added to sent.
 func (x *queue) applyResponse(units int64, r *wire.Result, sent, arrivedBy, now int64) {
+	// In an outage no queue is full: the owner is not reached, and may be back at any time.
+	outage := r.Source == wire.FailedClosed || r.Source.IsShare()
+	if r.Banned {
+		x.banned = sent + int64(r.RetryAfter)
+	} else if outage && r.Allowed && now < x.banned {
+		denial := *r // the member that has decided lacks the count of the ban
+		denial.Allowed, denial.RetryAfter = false, time.Duration(x.banned-now)
+		r = &denial
+	}
 	x.last, x.trip = *r, time.Duration(now-sent)
 	if r.Allowed {
 		units = r.Granted
 	}
-	// In an outage no queue is full: the owner is not reached, and may be back at any time.
-	outage := r.Source == wire.FailedClosed || r.Source.IsShare()
 	switch {
 	case r.Allowed:
 		x.grants = append(x.grants, grant{units, now + int64(max(0, r.ResetAfter-x.service(r, units))), *r})

@@ -34,6 +34,7 @@ type node struct {
 	owner *owner.Owner
 	limit bucket.Limit
 	asks  atomic.Int64
+	late  atomic.Bool // the owner does not answer, so that the share of the node decides
 }
 
 // newNode returns a node that serves a unit each second, and has room for three units.
@@ -51,6 +52,11 @@ func newNode(t *testing.T) *node {
 
 func (q *node) Do(_ context.Context, op wire.Op, a *wire.Ask, r *wire.Result) error {
 	q.asks.Add(1)
+	if q.late.Load() {
+		*r = wire.Result{Source: wire.Budget, Granted: a.Units}
+		r.Allowed = a.Units > 0
+		return nil
+	}
 	q.owner.Do(q.env.View(), view.AsOwner, op, a, q.env.Now(), r)
 	return nil
 }
@@ -107,6 +113,27 @@ func TestWaiterWithoutPlaceIsRefusedAtOnce(t *testing.T) {
 		require.Zero(t, time.Since(begun))
 		require.NoError(t, <-second)
 		require.NoError(t, <-third)
+	})
+}
+
+// A node does not have the count of a pause that its owner has stated.
+func TestPausedKeyHasNoTurnWithinShare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newNode(t)
+		a := q.ask()
+		a.Pauses, a.Units = true, 5000
+		q.owner.Do(q.env.View(), view.AsOwner, wire.OpPause, a, q.env.Now(), new(wire.Result))
+		begun, done := time.Now(), make(chan error, 1)
+		go func() {
+			a := q.ask()
+			a.Pauses = true
+			_, err := q.Wait(t.Context(), a)
+			done <- err
+		}()
+		time.Sleep(2500 * time.Millisecond)
+		q.late.Store(true)
+		require.NoError(t, <-done)
+		require.InDelta(t, 5, time.Since(begun).Seconds(), 0.2)
 	})
 }
 

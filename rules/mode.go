@@ -29,11 +29,8 @@ func EnforcePart(part float64) Mode { return Shadow - Mode(math.Round(part*float
 // isPart reports whether the rule is enforced for a part of the keys.
 func (m Mode) isPart() bool { return Enforce < m && m < Shadow }
 
-// ForID returns the mode for the ID of a key under the first limit of the rule: Enforce or Shadow, or Off.
-func (m Mode) ForID(id [16]byte) Mode {
-	if m == Off {
-		return Off
-	}
+// forID returns the mode for an ID if m is enforced in part: Enforce or Shadow.
+func (m Mode) forID(id [16]byte) Mode {
 	// The ring and the tables of a node use other bits of the ID, so they do not depend on the part.
 	if uint64(binary.BigEndian.Uint32(id[8:]))*uint64(Shadow)>>32 < uint64(Shadow-m) {
 		return Enforce

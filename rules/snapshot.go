@@ -108,7 +108,7 @@ func (s *Snapshot) Count(l *Limit, tier, key string) *Count {
 func (s *Snapshot) ModeFor(r *Rule, key string) Mode {
 	m := s.modes[r.Index]
 	if m.isPart() {
-		m = m.ForID(s.counts[r.Limits[0].Index][0].Limiter.ID(key))
+		m = m.forID(s.counts[r.Limits[0].Index][0].Limiter.ID(key))
 	}
 	return m
 }

@@ -39,6 +39,7 @@ type limit struct {
 }
 
 const (
+	absent      = "of a limit that the rules do not have, or of an overrun: ignored"
 	maxKeys     = 10_000_000 // counts of the node
 	maxLimiters = 4096
 )
@@ -68,8 +69,11 @@ func (p *player) limiter(l *limit, r *audit.Record) (made *weir.Limiter, err err
 		l.minute, l.factor, l.inForce = minute, factor, l.At(time.Unix(0, p.now.Load())).Scaled(factor)
 	}
 	numbers := l.inForce.ForKey(r.Tier, r.Key)
-	if per, err := time.ParseDuration(r.Per); r.Overridden && err == nil {
-		numbers.Rate, numbers.Per, numbers.Burst = r.Rate, per, r.Burst
+	if r.Overridden {
+		numbers.Rate, numbers.Burst, numbers.Keep = r.Rate, r.Burst, r.Keep
+		if per, err := time.ParseDuration(r.Per); err == nil {
+			numbers.Per = per
+		}
 	}
 	numbers.Varies, numbers.Ban = true, weir.Ban{}
 	if made = p.limiters[numbers]; made == nil {
@@ -88,18 +92,18 @@ func (p *player) limiter(l *limit, r *audit.Record) (made *weir.Limiter, err err
 }
 
 // noteOf returns why a record is not decided again, or "".
-func noteOf(l *limit, r *audit.Record) Note {
+func noteOf(l *limit, r *audit.Record) string {
 	switch {
 	case l == nil:
-		return Absent
+		return absent
 	case r.Error != "":
-		return Failed
+		return "of a check that failed: ignored"
 	case r.Operation == "wait" || r.Operation == "hold" || l.InFlight():
-		return Held
+		return "of a hold or a queue, whose end is not recorded: ignored"
 	case !audit.InSample(r.ID, r.Sample):
-		return Unsampled
+		return "of a key whose admissions are not recorded: ignored, use -audit_sample"
 	case r.Banned || r.Paused:
-		return Banned
+		return "of a banned or paused key: stays denied"
 	}
 	return ""
 }
@@ -111,7 +115,7 @@ func (p *player) play(g *group) {
 		p.refunds = p.refunds[1:]
 	}
 	if g.at < p.now.Swap(g.at) {
-		p.report.Notes[Late] += len(g.parts)
+		p.report.Notes["far from its place in time: decided late"] += len(g.parts)
 	}
 	p.asks, p.asked = p.asks[:0], p.asked[:0]
 	for i := range g.parts {
@@ -148,7 +152,7 @@ func (p *player) add(g *group, r *audit.Record) {
 	if note == "" {
 		var err error
 		if made, err = p.limiter(l, r); err != nil {
-			note = Unfit
+			note = "of an override that does not fit the rules: ignored"
 		}
 	}
 	if r.Source == unasked && g.of.denied {
@@ -156,10 +160,10 @@ func (p *player) add(g *group, r *audit.Record) {
 	}
 	if note != "" {
 		p.report.Notes[note]++
-		g.of.denied = g.of.denied || denies && note != Absent
+		g.of.denied = g.of.denied || denies && note != absent
 		return
 	}
-	mode := p.set.Mode(l.rule).ForID(firstID(g, l.rule, r.ID))
+	mode := p.set.Mode(l.rule)
 	if mode == rules.Off {
 		l.results.record(r, true, p.report)
 		return
@@ -168,20 +172,8 @@ func (p *player) add(g *group, r *audit.Record) {
 	if made.Limit().Scope != weir.Global {
 		key = r.Region + " " + key // regions count separately
 	}
-	p.asks = append(p.asks, weir.Ask{Limiter: made, Key: key, Units: r.Units, Shadow: mode == rules.Shadow, Critical: r.Critical})
+	p.asks = append(p.asks, weir.Ask{Limiter: made, Key: key, Units: r.Units, Shadow: mode == rules.Shadow || mode != rules.Enforce && r.Shadow, Critical: r.Critical})
 	p.asked = append(p.asked, r)
-}
-
-// firstID returns the ID under the first limit of a rule, which selects the mode.
-func firstID(g *group, rule *rules.Rule, own audit.ID) audit.ID {
-	for _, g := range g.of.groups {
-		for i := range g.parts {
-			if g.parts[i].Limit == rule.Limits[0].Name {
-				return g.parts[i].ID
-			}
-		}
-	}
-	return own
 }
 
 // decide sets the decisions of the asks. An error, such as of units above the capacity, is a denial.

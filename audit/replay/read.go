@@ -27,13 +27,13 @@ const (
 // group has the records of a check, or those of an AllowAll that a node has decided in one step.
 type group struct {
 	at    int64 // time of the decision in Unix nanoseconds
-	room  int64 // units that the first limit had before the decision
+	room  int64 // remaining units of the first limit before the decision
 	parts []audit.Record
 	of    *request
 }
 
-// compare orders groups by time. A node decides requests that arrive together at one time. Then each
-// group is after those that left it fewer units.
+// compare orders groups by time. Requests that arrive at a node together have
+// the same time, and are ordered by the remaining units.
 func compare(g, o *group) int { return cmp.Or(cmp.Compare(g.at, o.at), cmp.Compare(o.room, g.room)) }
 
 // request is a check or an AllowAll.
@@ -70,14 +70,14 @@ func (f *file) fill(o *Options) error {
 	}
 	f.waiting = slices.Clone(f.waiting) // drop the groups before them
 	for !f.ended && len(f.waiting) < 2*lookahead {
-		r, err := f.next()
+		r, err := f.readRecord()
 		switch {
 		case errors.Is(err, io.EOF):
 			f.ended = true
 		case err != nil:
 			return fmt.Errorf("%s: %w", f.Name, err)
 		case r.Time.Before(o.From) || !o.Until.IsZero() && !r.Time.Before(o.Until):
-			f.report.Notes[Outside]++
+			f.report.Notes["outside of the chosen time: ignored"]++
 		default:
 			f.add(r)
 		}
@@ -122,8 +122,8 @@ func timeOf(r *audit.Record) time.Time {
 	return r.Time.Add(-time.Duration(r.TookUS) * time.Microsecond / 2)
 }
 
-// next returns the next record. It reports damaged lines and skips them. The error is io.EOF at the end.
-func (f *file) next() (audit.Record, error) {
+// readRecord returns the next record. It reports damaged lines and skips them. The error is io.EOF at the end.
+func (f *file) readRecord() (audit.Record, error) {
 	for {
 		text, err := f.in.ReadSlice('\n')
 		if len(text) == 0 && err != nil {

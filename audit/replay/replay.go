@@ -1,5 +1,5 @@
-// Package replay decides the requests in the records of package audit again, by other rules. It shows
-// which requests the other rules would have denied or admitted.
+// Package replay decides the requests in the records of package audit again, by other rules, and reports
+// the changed decisions.
 //
 // A replay has one node, whose clock shows the time of each request. So the product itself decides, in the
 // order of the recorded decisions. The counts are empty at the first record.
@@ -34,7 +34,7 @@ type Options struct {
 // Run decides the records of all inputs again by the rules of a Set. The inputs are merged by time. The
 // error is that of a Reader, of ctx, or of the start of a node.
 func Run(ctx context.Context, set *rules.Set, inputs []Input, o Options) (*Report, error) {
-	report := &Report{Notes: make(map[Note]int), Damages: []string{}, Limits: []Limit{}}
+	report := &Report{Notes: make(map[string]int), Damages: []string{}, Limits: []Limit{}}
 	p, err := newPlayer(ctx, set, report)
 	if err != nil {
 		return nil, fmt.Errorf("replay: %w", err)
@@ -52,7 +52,7 @@ func Run(ctx context.Context, set *rules.Set, inputs []Input, o Options) (*Repor
 		return nil, fmt.Errorf("replay: %w", err)
 	}
 	if evicted := p.node.Stats().Evicted; evicted > 0 {
-		report.Notes[Evicted] = int(evicted)
+		report.Notes["evicted count, because there are too many keys"] = int(evicted)
 	}
 	for _, rule := range set.Rules() {
 		for _, l := range rule.Limits {
@@ -65,33 +65,15 @@ func Run(ctx context.Context, set *rules.Set, inputs []Input, o Options) (*Repor
 	return report, nil
 }
 
-// Note is a text about records that a replay does not decide exactly.
-type Note string
-
-// The notes.
-const (
-	Outside   Note = "outside of the chosen time: ignored"
-	Absent    Note = "of a limit that the rules do not have, or of an overrun: ignored"
-	Unsampled Note = "of a key whose admissions are not recorded: ignored, use -audit_sample"
-	Held      Note = "of a hold or a queue, whose end is not recorded: ignored"
-	Failed    Note = "of a check that failed: ignored"
-	Unfit     Note = "of an override that does not fit the rules: ignored"
-	Banned    Note = "of a banned or paused key: stays denied"
-	Late      Note = "far from its place in time: decided late"
-	Outage    Note = "of a share during an outage: decided by the whole limit"
-	Reserved  Note = "of an estimate, whose settlement is not recorded: stays spent"
-	Evicted   Note = "evicted count, because there are too many keys"
-)
-
 // Report is the result of Run.
 type Report struct {
-	Records int          `json:"records"` // read records
-	Notes   map[Note]int `json:"notes"`   // the number of records for each Note
-	Damaged int          `json:"damaged"` // lines that are not records
-	Damages []string     `json:"damages"` // the first of these, with file and line
-	First   time.Time    `json:"first"`   // time of the first decision
-	Last    time.Time    `json:"last"`    // time of the last decision
-	Limits  []Limit      `json:"limits"`  // in the order of the rules
+	Records int            `json:"records"` // read records
+	Notes   map[string]int `json:"notes"`   // numbers of records that a replay ignores or does not decide exactly, by the reason
+	Damaged int            `json:"damaged"` // lines that are not records
+	Damages []string       `json:"damages"` // the first of these, with file and line
+	First   time.Time      `json:"first"`   // time of the first decision
+	Last    time.Time      `json:"last"`    // time of the last decision
+	Limits  []Limit        `json:"limits"`  // in the order of the rules
 
 	keys int // in all Limits
 }
@@ -146,7 +128,7 @@ const (
 	maxChanged = 100_000
 )
 
-// record adds a decision. A part that was not asked has no recorded decision.
+// record adds a decision. A limit that was not asked has no recorded decision.
 func (l *Limit) record(r *audit.Record, allowed bool, report *Report) {
 	if at := timeOf(r); report.First.IsZero() {
 		report.First, report.Last = at, at
@@ -157,10 +139,10 @@ func (l *Limit) record(r *audit.Record, allowed bool, report *Report) {
 	case unasked:
 		return
 	case "budget", "failed_open", "failed_closed":
-		report.Notes[Outage]++
+		report.Notes["of a share during an outage: decided by the whole limit"]++
 	}
 	if r.Operation == "reserve" {
-		report.Notes[Reserved]++
+		report.Notes["of an estimate, whose settlement is not recorded: stays spent"]++
 	}
 	l.Recorded.add(r.Allowed)
 	l.Replayed.add(allowed)

@@ -27,15 +27,3 @@ func CallerOf(ctx context.Context) *Caller {
 	c, _ := ctx.Value(callerKey{}).(*Caller)
 	return c
 }
-
-// callerObserver is an Observer that may use CallerOf.
-type callerObserver interface{ UsesCallers() bool }
-
-// UsesCallers reports whether the Observer of the node has a method UsesCallers that returns true, as the
-// Log of package audit has. Adapters, such as httplimit, call WithCaller only for such a node.
-func (n *Node) UsesCallers() bool { return n.usesCallers }
-
-func usesCallers(o Observer) bool {
-	c, ok := o.(callerObserver)
-	return ok && c.UsesCallers()
-}

@@ -301,3 +301,7 @@ func (n *Node) sleep(ctx context.Context, d time.Duration) error {
 		return ErrClosed
 	}
 }
+
+// UsesCallers reports whether the Observer of the node has a method UsesCallers that returns true, as the
+// Log of package audit has. Adapters, such as httplimit, call WithCaller only for such a node.
+func (n *Node) UsesCallers() bool { return n.usesCallers }

@@ -47,6 +47,14 @@ func (all observers) Hopped(ctx context.Context, e HopEvent) {
 	}
 }
 
+// callerObserver is an Observer that may use CallerOf.
+type callerObserver interface{ UsesCallers() bool }
+
+func usesCallers(o Observer) bool {
+	c, ok := o.(callerObserver)
+	return ok && c.UsesCallers()
+}
+
 // DecisionEvent is a decision about a limit. AllowAll makes a DecisionEvent for each ask, in order.
 type DecisionEvent struct {
 	Limiter  *Limiter

@@ -196,7 +196,10 @@ func (r *request) readVerdict(asked *question, fields []field) (v httplimit.Verd
 	if asked.validate(&wrong, r.rules); wrong != nil {
 		return v, wrong.err()
 	}
-	return asked.newVerdict(r.rules)
+	if v, err = asked.newVerdict(r.rules); err == nil && v.Limiter.Node().UsesCallers() {
+		r.Request = r.WithContext(weir.WithCaller(r.Context(), &weir.Caller{Tier: v.Tier}))
+	}
+	return v, err
 }
 
 // readPossible is readQuestion, but returns a refusal if the path does not accept the kind of the limit, or

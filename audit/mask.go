@@ -13,8 +13,8 @@ func (o *Options) client(a netip.Addr) string {
 		return ""
 	case o.Clients:
 		return a.String()
-	case a.Unmap().Is4():
-		a, bits = a.Unmap(), 24
+	case a.Is4():
+		bits = 24
 	}
 	network, _ := a.Prefix(bits) // never fails, because bits are in range
 	return network.String()

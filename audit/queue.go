@@ -40,7 +40,7 @@ func (e *entry) setCaller(c *weir.Caller) {
 	if c == nil {
 		c = new(weir.Caller)
 	}
-	e.client = c.Client
+	e.client = c.Client.Unmap().WithZone("") // an adapter may have read the zone from a request
 	setText(&e.route, c.Route, maxRouteBytes)
 	setText(&e.agent, c.UserAgent, maxAgentBytes)
 	setText(&e.tier, c.Tier, maxTierBytes)

@@ -180,10 +180,10 @@ func (p *player) add(g *group, r *audit.Record) {
 func (p *player) decide() {
 	ctx, a := context.Background(), p.asks[0]
 	d := weir.Decision{}
-	switch p.asked[0].Operation {
-	case "debit":
+	switch operation := p.asked[0].Operation; {
+	case operation == "debit" && len(p.asks) == 1:
 		d, _ = a.Limiter.Debit(ctx, a.Key, a.Units)
-	case "at_most":
+	case operation == "at_most" && len(p.asks) == 1:
 		d, _, _ = a.Limiter.AllowAtMost(ctx, a.Key, a.Units)
 	default:
 		p.decisions, _ = p.node.AllowAllInto(ctx, p.asks, p.decisions)

@@ -22,6 +22,7 @@ const (
 	maxLineBytes = 64 << 10
 	lookahead    = 16384 // groups of each file that are sorted by time, because records are nearly in order
 	maxUnits     = 1_000_000_000_000
+	maxAsks      = 255 // records of an AllowAll
 )
 
 // group has the records of a check, or those of an AllowAll that a node has decided in one step.
@@ -30,6 +31,8 @@ type group struct {
 	room  int64 // remaining units of the first limit before the decision
 	parts []audit.Record
 	of    *request
+
+	played bool
 }
 
 // compare orders groups by time. Requests that arrive at a node together have
@@ -38,8 +41,9 @@ func compare(g, o *group) int { return cmp.Or(cmp.Compare(g.at, o.at), cmp.Compa
 
 // request is a check or an AllowAll.
 type request struct {
-	groups []*group
-	left   int // groups that are not decided again
+	groups  []*group
+	records int // in all groups
+	left    int // groups that are not decided again
 
 	denied bool      // a limit denies the request again, or a recorded denial is kept
 	seen   bool      // a record has a denial
@@ -60,7 +64,7 @@ type file struct {
 	line    int
 	ended   bool
 	waiting []*group
-	open    map[name]*request // AllowAlls with groups in waiting
+	open    map[name]*request // AllowAlls with groups in waiting of any file, because a new file may begin between their records
 }
 
 // fill reads records if fewer groups than the lookahead wait, and sorts them.
@@ -91,12 +95,13 @@ func (f *file) fill(o *Options) error {
 func (f *file) add(r audit.Record) {
 	id, at := name{r.Node, r.Request}, timeOf(&r).UnixNano()
 	of := f.open[id]
-	if of == nil || r.Request == 0 {
+	if of == nil || r.Request == 0 || of.records == maxAsks {
 		of = new(request)
 		f.open[id] = of
 	}
+	of.records++
 	for _, g := range of.groups {
-		if g.at == at {
+		if g.at == at && !g.played {
 			g.parts = append(g.parts, r)
 			return
 		}
@@ -180,7 +185,7 @@ func merge(files []*file, o *Options, play func(*group) error) error {
 			return nil
 		}
 		g := first.waiting[0]
-		first.waiting = first.waiting[1:]
+		first.waiting, g.played = first.waiting[1:], true
 		if g.of.left--; g.of.left == 0 {
 			delete(first.open, name{g.parts[0].Node, g.parts[0].Request})
 		}

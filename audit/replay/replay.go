@@ -41,8 +41,9 @@ func Run(ctx context.Context, set *rules.Set, inputs []Input, o Options) (*Repor
 	}
 	defer func() { _ = p.node.Close() }()
 	var files []*file
+	open := make(map[name]*request)
 	for _, in := range inputs {
-		files = append(files, &file{Input: in, report: report, in: bufio.NewReaderSize(in.Reader, maxLineBytes), open: make(map[name]*request)})
+		files = append(files, &file{Input: in, report: report, in: bufio.NewReaderSize(in.Reader, maxLineBytes), open: open})
 	}
 	err = merge(files, &o, func(g *group) error {
 		p.play(g)

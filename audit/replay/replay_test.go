@@ -294,3 +294,47 @@ func FuzzRecords(f *testing.F) {
 		}
 	})
 }
+
+// A rotation of the file cuts an AllowAll.
+func TestRequestMaySpanFiles(t *testing.T) {
+	const text = `rules:
+- {name: a, key: user, limit: {algorithm: fixed_window, rate: 3, per: 1h}}
+- {name: b, key: user, limit: {algorithm: fixed_window, rate: 1, per: 1h}}`
+	var files [2][]string
+	for second := range 4 {
+		one := line(second, "k", fmt.Sprintf(`"allowed":true,"request":%d,"asks":2`, second+1))
+		files[second%2] = append(files[second%2], one)
+		files[1-second%2] = append(files[1-second%2], strings.Replace(one, `"limit":"a"`, `"limit":"b"`, 1))
+	}
+	files[1] = append(files[1], line(5, "k", `"allowed":true`), line(6, "k", `"allowed":true`), line(7, "k", `"allowed":true`))
+	var in []replay.Input
+	for _, lines := range files {
+		in = append(in, replay.Input{Name: "x", Reader: strings.NewReader(strings.Join(lines, "\n"))})
+	}
+	r := run(t, text, in, replay.Options{})
+	require.Equal(t, replay.Counts{Allowed: 1, Denied: 3}, r.Limits[1].Replayed)
+	require.Equal(t, replay.Counts{Allowed: 6, Denied: 1}, r.Limits[0].Replayed, "the denied requests spent no unit of a")
+}
+
+// Records that no Log writes share the number of an AllowAll.
+func TestAbusedNumberOfRequestIsBounded(t *testing.T) {
+	const records = 100_000
+	begin := time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC)
+	var text strings.Builder
+	for i := range records {
+		at := begin.Add(time.Duration(i%records/2) * time.Millisecond).Format(time.RFC3339Nano)
+		text.WriteString(strings.Replace(line(0, "k", `"allowed":true,"request":1`), "2026-12-01T00:00:00Z", at, 1) + "\n")
+	}
+	began := time.Now()
+	r := run(t, `rules: [{name: a, key: user, limit: {rate: 1000000, per: 1h}}]`, []replay.Input{{Name: "x", Reader: strings.NewReader(text.String())}}, replay.Options{})
+	require.Less(t, time.Since(began), 20*time.Second)
+	require.Equal(t, replay.Counts{Allowed: records}, r.Limits[0].Replayed)
+}
+
+func TestDebitsOfOneNumberAreDecided(t *testing.T) {
+	for _, operation := range []string{"debit", "at_most"} {
+		one := strings.Replace(line(1, "k", `"allowed":true,"request":1`), "take", operation, 1)
+		r := run(t, `rules: [{name: a, key: user, limit: {rate: 9, per: 1h}}]`, []replay.Input{{Name: "x", Reader: strings.NewReader(one + "\n" + one)}}, replay.Options{})
+		require.Equal(t, replay.Counts{Allowed: 2}, r.Limits[0].Replayed)
+	}
+}

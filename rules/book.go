@@ -29,7 +29,8 @@ type Book struct {
 
 	mu        sync.Mutex // protects changes of current, and the fields below
 	stats     BookStats
-	seen      string                       // hash of the text of the source that was last read; empty if the last read failed
+	seen      string                       // hash of the text of the source that was last read
+	seenErr   error                        // the reason why that text was refused; nil if it was not
 	accepted  string                       // hash of the text of the source that was last put in force
 	revision  uint64                       // revision of the published values
 	records   map[string]record            // by the name of the published value

@@ -2,7 +2,8 @@ package rules
 
 import (
 	"bytes"
-	"errors"
+	"strings"
+	"unicode"
 
 	"github.com/weir-go/weir/internal/strictyaml"
 )
@@ -14,7 +15,11 @@ type fragment struct {
 	text []byte
 }
 
-const fragmentMark = "--- # fragment "
+const (
+	fragmentMark    = "--- # fragment "
+	maxFragments    = 1000
+	maxFragmentName = 1024
+)
 
 // joined lists the fields that several fragments may have.
 var joined = []string{"$schema", "rules", "deny"}
@@ -31,11 +36,19 @@ func joinFragments(all []fragment) (text []byte) {
 	return text
 }
 
+// isFragmentName reports whether a name can be shown in each error.
+func isFragmentName(name string) bool {
+	return len(name) <= maxFragmentName && !strings.ContainsFunc(name, unicode.IsControl)
+}
+
 // splitFragments returns the fragments of a text, or nil for another text.
 func splitFragments(text []byte) (all []fragment) {
 	rest, is := bytes.CutPrefix(text, []byte(fragmentMark))
 	for is {
 		name, of, _ := bytes.Cut(rest, []byte("\n"))
+		if !isFragmentName(string(name)) || len(all) == maxFragments {
+			return nil
+		}
 		of, rest, is = bytes.Cut(of, []byte("\n"+fragmentMark))
 		if is {
 			of = of[:len(of)+1] // with its last line break
@@ -54,20 +67,17 @@ func readFields(name string, text []byte) (*strictyaml.File, error) {
 		return file, withoutContent(err, text)
 	}
 	var files []*strictyaml.File
-	var errs []error
 	for _, f := range fragments {
 		file, err := strictyaml.Parse(name+"/"+f.name, f.text)
 		if err != nil {
-			errs = append(errs, withoutContent(err, f.text))
-			continue
+			return nil, withoutContent(err, f.text)
 		}
 		file.Root().Entries() // reports an error if it is not a map
 		isForeign(file.Root(), false)
-		errs = append(errs, file.Err())
+		if err := file.Err(); err != nil {
+			return nil, err
+		}
 		files = append(files, file)
-	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
 	}
 	return strictyaml.Merge(name, files, joined...), nil
 }

@@ -7,17 +7,20 @@ import (
 )
 
 // load puts a text of the source in force, or returns the reason why it cannot. For the text that was
-// loaded or refused last, load does nothing and returns nil. For the text that was last put in force,
-// load only deletes the error of the last load.
+// loaded or refused last, load only restores LastError and returns nil. For the text that was last put in
+// force, load only deletes the error of the last load.
 func (b *Book) load(text Text) error {
 	hash := hashOf(text.Bytes)
 	b.mu.Lock()
-	seen, accepted := b.seen, b.accepted
+	seen, accepted := hash == b.seen, hash == b.accepted
+	if seen {
+		b.stats.Missing, b.stats.LastError = false, b.seenErr
+	}
 	b.mu.Unlock()
 	switch {
-	case hash == seen:
+	case seen:
 		return nil
-	case hash == accepted:
+	case accepted:
 		b.noteText(hash, nil)
 		return nil
 	}
@@ -36,7 +39,8 @@ func (b *Book) load(text Text) error {
 func (b *Book) noteText(hash string, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.seen, b.stats.Missing, b.stats.LastError = hash, false, err
+	b.seen, b.seenErr = hash, err
+	b.stats.Missing, b.stats.LastError = false, err
 	switch {
 	case err == nil:
 		b.accepted = hash
@@ -53,7 +57,6 @@ func (b *Book) noteUnread(err error) {
 	if b.stats.LastError == nil || b.stats.LastError.Error() != err.Error() {
 		b.logRefusal(err)
 	}
-	b.seen = ""
 	b.stats.LastError, b.stats.Missing = err, errors.Is(err, fs.ErrNotExist)
 }
 

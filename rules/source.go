@@ -176,7 +176,10 @@ func (b *Book) followSource(ctx context.Context, known string) {
 			known, wait = "", pause/2+rand.N(pause/2) // so that nodes do not all come back at once
 			pause = min(2*pause, longestPause)
 		default:
-			known, pause = text.Version, leastPause
+			if known != "" { // the source could wait
+				pause = leastPause
+			}
+			known = text.Version
 			_ = b.load(text) // the error is in Stats
 		}
 		select {

@@ -134,3 +134,44 @@ func TestReplacedSetStaysUntilSourceChanges(t *testing.T) {
 		require.EqualValues(t, 30, rateOf(b))
 	})
 }
+
+// Between the errors, the source returns the text that was refused.
+func TestRefusedTextIsReadOnceAlthoughSourceFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFakeSource(ratedFile(1, 10))
+		b, _ := openSource(t, s, BookOptions{})
+		defer b.Close()
+		for range 5 {
+			s.next <- "rules: 5"
+			time.Sleep(10 * time.Second)
+			require.ErrorContains(t, b.Stats().LastError, "fake.yaml:1:8: ")
+			s.next <- errors.New("down")
+			time.Sleep(10 * time.Second)
+			require.EqualError(t, b.Stats().LastError, "down")
+		}
+		require.EqualValues(t, 1, b.Stats().Refused)
+	})
+}
+
+// flapping is a source that can be read, but cannot wait.
+type flapping struct{ reads int }
+
+func (*flapping) Name() string { return "flapping" }
+func (s *flapping) Next(_ context.Context, known string) (Text, error) {
+	if known != "" {
+		return Text{}, errors.New("no watch")
+	}
+	s.reads++
+	return Text{"fake.yaml", []byte(ratedFile(1, 10)), "1"}, nil
+}
+
+func TestSourceThatCannotWaitIsReadRarely(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := new(flapping)
+		b, log := openSource(t, s, BookOptions{})
+		time.Sleep(time.Minute)
+		require.NoError(t, b.Close())
+		require.Less(t, s.reads, 30)
+		require.Less(t, log.count("the rules were refused"), 30)
+	})
+}

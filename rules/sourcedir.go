@@ -13,10 +13,7 @@ import (
 	"github.com/weir-go/weir/internal/strictyaml"
 )
 
-const (
-	maxFragments = 1000 // in a directory
-	readings     = 3    // of a directory whose files change meanwhile
-)
+const readings = 3 // of a directory whose files change meanwhile
 
 // newDirSource returns a source of the fragments in a directory.
 func newDirSource(path string, every time.Duration, log *slog.Logger) *fileSource {
@@ -59,7 +56,7 @@ func readFragments(path string) ([]byte, error) {
 		switch {
 		case !isFragment(name):
 			continue
-		case strings.ContainsFunc(name, func(c rune) bool { return c < ' ' }):
+		case !isFragmentName(name):
 			return nil, fmt.Errorf("rules: %s has the file %q: use names without control characters", path, name)
 		case len(all) == maxFragments:
 			return nil, fmt.Errorf("rules: %s has more than %d files *.yaml: join some of them", path, maxFragments)

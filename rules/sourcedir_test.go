@@ -167,3 +167,21 @@ func TestFragmentsAreSplitAsJoined(t *testing.T) {
 	require.Equal(t, all, splitFragments(joinFragments(all)))
 	require.Nil(t, splitFragments([]byte("--- # my rules\nrules: []")))
 }
+
+// A URL, or a text that an operator publishes, may have any lines in the place of those that a directory has.
+func TestForgedFragmentsHaveShortErrors(t *testing.T) {
+	for about, text := range map[string]string{
+		"a long name":          fragmentMark + strings.Repeat("n", 500_000) + "\nrules: [" + strings.Repeat("1,", 100) + "]",
+		"an escape":            fragmentMark + "\x1b[2J\u009b\nrules: 5",
+		"many fragments":       strings.Repeat(fragmentMark+"a\n[\n", 20_000),
+		"many broken files":    strings.Repeat(fragmentMark+"a\n[\n", maxFragments),
+		"many unknown fields":  strings.Repeat(fragmentMark+"a\nx: 1\n", maxFragments),
+		"a name in each error": fragmentMark + strings.Repeat("n", maxFragmentName) + "\nrules: [" + strings.Repeat("1,", 1000) + "]",
+	} {
+		_, err := Parse("rules", []byte(text))
+		require.Error(t, err, about)
+		require.Less(t, len(err.Error()), 30_000, about)
+		require.NotContains(t, err.Error(), "\x1b", about)
+		require.NotContains(t, err.Error(), "\u009b", about)
+	}
+}

@@ -28,7 +28,7 @@ const (
 )
 
 // agent returns a User-Agent for a record, or the names and main versions of its products, such as
-// "Mozilla/5 Chrome/120". Comments in parentheses and full versions can identify a client.
+// "Mozilla/5 Chrome/120". The comments and the full versions are removed, because they can identify a client.
 func (o *Options) agent(text string) string {
 	if o.Clients {
 		return text

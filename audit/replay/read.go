@@ -28,7 +28,7 @@ const (
 // group has the records of a check, or those of an AllowAll that a node has decided in one step.
 type group struct {
 	at    int64 // time of the decision in Unix nanoseconds
-	room  int64 // remaining units of the first limit before the decision
+	room  int64 // number of units that remained before the decision
 	parts []audit.Record
 	of    *request
 
@@ -67,7 +67,7 @@ type file struct {
 	open    map[name]*request // AllowAlls with groups in waiting of any file, because a new file may begin between their records
 }
 
-// fill reads records if fewer groups than the lookahead wait, and sorts them.
+// fill reads records until the lookahead is full, and sorts the groups by time.
 func (f *file) fill(o *Options) error {
 	if f.ended || len(f.waiting) >= lookahead {
 		return nil

@@ -79,7 +79,7 @@ type Report struct {
 	keys int // in all Limits
 }
 
-// Limit has the results of a limit. Requests of shadows count like others.
+// Limit has the results of a limit. The results include the decisions of shadows.
 type Limit struct {
 	Name         string `json:"name"`
 	Recorded     Counts `json:"recorded"`

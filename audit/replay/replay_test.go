@@ -44,7 +44,7 @@ rules:
 - {name: day, match: {path: /costs}, key: user, limit: {algorithm: fixed_window, rate: 20, calendar: day, zone: Europe/Berlin}, shadow: true}
 `
 
-// member is a node with its rules and its records.
+// member contains the rules and the records of a node.
 type member struct {
 	book    *rules.Book
 	limits  *httplimit.Middleware
@@ -72,7 +72,7 @@ func (m *member) open(t *testing.T, n *weir.Node) {
 	require.NoError(t, err)
 }
 
-// drive sends requests of concurrent clients to all members, for a time.
+// drive starts clients that send requests to all members, and waits until they have ended.
 func drive(t *testing.T, members []*member, clients int, pause, within time.Duration) {
 	require.NoError(t, members[0].book.Override("api/second", "u1", rules.Override{Rate: 50, Burst: 60}))
 	end := time.Now().Add(within)
@@ -95,7 +95,7 @@ func drive(t *testing.T, members []*member, clients int, pause, within time.Dura
 	all.Wait()
 }
 
-// inputs ends the logs and returns the records.
+// inputs closes the logs and returns the records of the members.
 func inputs(t *testing.T, members []*member) (all []replay.Input) {
 	for i, m := range members {
 		require.NoError(t, m.log.Close(context.Background()))

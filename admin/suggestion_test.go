@@ -50,6 +50,22 @@ func TestSuggestionIsListedAndAccepted(t *testing.T) {
 	require.Contains(t, a.log.String(), `msg="override set" limit=api id=`+id+" rate=4")
 }
 
+func TestGarbageTimesDoNotBreakAnswers(t *testing.T) {
+	a := startTestAPI(t, "rules: [{name: api, key: user, adapt: {latency: 200ms}, raise: {}, limit: {rate: 200, per: 1m}}]")
+	for _, at := range []string{"9000000000000000000", "-9000000000000000000"} {
+		require.NoError(t, a.node.Publish("adapt/api", 0, []byte(`{"factor":0.5,"at":`+at+`}`)))
+		require.NoError(t, a.node.Publish("override/api/"+strings.Repeat("0", 32), 0, []byte(`{"rate":5,"at":`+at+`,"until":9000000000000000000}`)))
+		require.NoError(t, a.node.Publish("hot/api/"+strings.Repeat("0", 32), 0, []byte(`{"rate":5,"since":-9000000000000000000,"at":`+at+`}`)))
+		serial := a.book.Current().Serial()
+		require.Eventually(t, func() bool { return a.book.Current().Serial() > serial }, 10*time.Second, 5*time.Millisecond)
+		for _, path := range []string{"/v1/rules", "/v1/stats", "/v1/overrides", "/v1/suggestions"} {
+			require.Equal(t, http.StatusOK, a.ask("GET", path, "").Code, "%s %s", path, at)
+		}
+	}
+	require.Len(t, a.book.Overrides(), 1)
+	require.Len(t, a.book.Suggestions(), 1)
+}
+
 func TestFactorIsShownWithRuleAndStats(t *testing.T) {
 	d, a := readAPI(t), startTestAPI(t, "rules: [{name: api, key: user, adapt: {latency: 200ms}, limit: {rate: 200, per: 1m}}]")
 	d.exchange(a, "GET", "/v1/rules", "", "/v1/rules", http.StatusOK)

@@ -98,7 +98,7 @@ func TestFactorMultipliesNumbersOfRule(t *testing.T) {
 	require.Equal(t, Adaptation{"r", 0.5, "slow", time.UnixMilli(1764489600000)}, a)
 	require.Len(t, b.Current().Adaptations(), 2)
 	require.Equal(t, map[string]float64{"r": 0.5, "held": 0.2}, b.Stats().Factors)
-	require.Equal(t, map[string]uint64{"slow": 1, "errors": 0, "queue": 0, "recovered": 0}, b.Stats().FactorChanges["r"])
+	require.Equal(t, map[string]uint64{"slow": 1, "errors": 0, "queue": 0, "recovered": 0, "other": 0}, b.Stats().FactorChanges["r"])
 	require.Equal(t, a, b.FactorChanges()[1], "newest first")
 	_, ok = b.Current().Adaptation(b.Current().Rules()[2])
 	require.False(t, ok)
@@ -127,6 +127,18 @@ func TestFactorMultipliesNumbersOfRule(t *testing.T) {
 	require.NoError(t, b.enforce(mustParse(t, ratedFile(3, 8))))
 	require.EqualValues(t, 8, rateOf(b), "a file without adapt")
 	require.Empty(t, b.Current().Adaptations())
+}
+
+func TestUnknownReasonsAreCountedTogether(t *testing.T) {
+	var shared sharedValues
+	now := time.Now()
+	b := newSharedBook(t, &shared, &now, fmt.Sprintf(adaptive, 1))
+	for i := range 100 {
+		require.NoError(t, shared.Publish("adapt/r", 0, fmt.Appendf(nil, `{"factor":0.%d,"reason":"%d"}`, 50+i%2, i)))
+		b.refresh()
+	}
+	require.Equal(t, map[string]uint64{"slow": 0, "errors": 0, "queue": 0, "recovered": 0, "other": 100}, b.Stats().FactorChanges["r"])
+	require.Equal(t, "other", b.FactorChanges()[0].Reason)
 }
 
 func TestReducedLimitGrantsCostlyRequest(t *testing.T) {

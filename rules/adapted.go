@@ -2,7 +2,6 @@ package rules
 
 import (
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -26,7 +25,17 @@ type adaptation struct {
 	state   Adaptation
 }
 
-const adaptPrefix = "adapt/"
+const (
+	adaptPrefix = "adapt/"
+	maxChanges  = 20 // maximum number of changes of factors that a Book remembers
+	otherReason = "other"
+)
+
+// changeReasons are the reasons by which changes are counted. A later release may publish others.
+var changeReasons = [...]adapt.Reason{adapt.Slow, adapt.Errors, adapt.Queue, adapt.Recovered, otherReason}
+
+// factorChange is a kind of changes of factors.
+type factorChange struct{ rule, reason string }
 
 // readAdaptation reads the published value of the name of a rule.
 func readAdaptation(name string, value []byte) (controlled, error) {
@@ -34,7 +43,11 @@ func readAdaptation(name string, value []byte) (controlled, error) {
 	if err != nil {
 		return nil, fmt.Errorf("rules: %s: %w", name, err)
 	}
-	return &adaptation{state: Adaptation{name, state.Factor, string(state.Reason), state.At}}, nil
+	if !slices.Contains(changeReasons[:], state.Reason) {
+		state.Reason = otherReason
+	}
+	at := time.UnixMilli(min(max(state.At.UnixMilli(), 0), 1000*lastSecond))
+	return &adaptation{state: Adaptation{name, state.Factor, string(state.Reason), at}}, nil
 }
 
 func (a *adaptation) apply(_ *Book, s *Snapshot) {
@@ -124,24 +137,15 @@ func (s *Snapshot) Adaptations() (all []Adaptation) {
 	return all
 }
 
-// maxChanges is the maximum number of changes of factors that a Book remembers.
-const maxChanges = 20
-
 // recordAdaptations counts and logs the changes of factors since an earlier Snapshot. The log is limited. The
 // caller must hold mu.
 func (b *Book) recordAdaptations(before, now map[string]*adaptation) {
-	for _, rule := range slices.Sorted(maps.Keys(now)) {
-		a := now[rule].state
+	for rule, of := range now {
+		a := of.state
 		if was := before[rule]; was != nil && a.Factor == was.state.Factor || b.current.Load() == nil {
 			continue
 		}
-		if b.changed[rule] == nil {
-			if b.changed == nil {
-				b.changed = make(map[string]map[string]uint64)
-			}
-			b.changed[rule] = make(map[string]uint64)
-		}
-		b.changed[rule][a.Reason]++
+		b.changed[factorChange{rule, a.Reason}]++
 		b.changes = append(b.changes, a)
 		b.changes = b.changes[max(0, len(b.changes)-maxChanges):]
 		if unlogged, due := b.rescaled.Due(time.Now()); due {
@@ -165,8 +169,9 @@ func (b *Book) factorStats(s *BookStats, now *Snapshot) {
 	s.Factors, s.FactorChanges = make(map[string]float64), make(map[string]map[string]uint64)
 	for _, a := range now.Adaptations() {
 		s.Factors[a.Rule] = a.Factor
-		changes := map[string]uint64{string(adapt.Slow): 0, string(adapt.Errors): 0, string(adapt.Queue): 0, string(adapt.Recovered): 0}
-		maps.Copy(changes, b.changed[a.Rule])
-		s.FactorChanges[a.Rule] = changes
+		s.FactorChanges[a.Rule] = make(map[string]uint64)
+		for _, reason := range changeReasons {
+			s.FactorChanges[a.Rule][string(reason)] = b.changed[factorChange{a.Rule, string(reason)}]
+		}
 	}
 }

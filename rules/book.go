@@ -29,16 +29,16 @@ type Book struct {
 
 	mu        sync.Mutex // protects changes of current, and the fields below
 	stats     BookStats
-	seen      string                       // hash of the text of the source that was last read
-	seenErr   error                        // the reason why that text was refused; nil if it was not
-	accepted  string                       // hash of the text of the source that was last put in force
-	revision  uint64                       // revision of the published values
-	records   map[string]record            // by the name of the published value
-	nextPast  time.Time                    // time of the next end of a published value, or change of a time window; zero if there is none
-	swapped   time.Time                    // time of the last swap, by the wall clock
-	openTimes []string                     // names of the time windows that are open
-	changes   []Adaptation                 // the last changes of factors, at most maxChanges
-	changed   map[string]map[string]uint64 // changes of factors by rule and reason
+	seen      string                  // hash of the text of the source that was last read
+	seenErr   error                   // the reason why that text was refused; nil if it was not
+	accepted  string                  // hash of the text of the source that was last put in force
+	revision  uint64                  // revision of the published values
+	records   map[string]record       // by the name of the published value
+	nextPast  time.Time               // time of the next end of a published value, or change of a time window; zero if there is none
+	swapped   time.Time               // time of the last swap, by the wall clock
+	openTimes []string                // names of the time windows that are open
+	changes   []Adaptation            // the last changes of factors, at most maxChanges
+	changed   map[factorChange]uint64 // number of changes of factors
 
 	blocked [blockKinds]atomic.Uint64 // requests that Blocks refused
 
@@ -106,7 +106,7 @@ func Static(node *weir.Node, set *Set) (*Book, error) {
 
 func newBook(node *weir.Node, v values, log *slog.Logger) *Book {
 	log = cmp.Or(log, slog.Default())
-	return &Book{node: node, values: v, log: log, now: time.Now}
+	return &Book{node: node, values: v, log: log, now: time.Now, changed: make(map[factorChange]uint64)}
 }
 
 func (b *Book) start(watch func(context.Context)) {

@@ -61,12 +61,18 @@ func (c *Control) published() publishedControl {
 }
 
 func (p *publishedControl) control() Control {
-	c := Control{By: p.By, Reason: p.Reason, At: time.Unix(p.At, 0)}
+	c := Control{By: p.By, Reason: p.Reason, At: unixTime(p.At)}
 	if p.Until != 0 {
-		c.Until = time.Unix(p.Until, 0)
+		c.Until = unixTime(p.Until)
 	}
 	return c
 }
+
+// lastSecond is the last second that RFC 3339 can express.
+const lastSecond = 253_402_300_799
+
+// unixTime returns the time of a published value, within the times that RFC 3339 can express.
+func unixTime(s int64) time.Time { return time.Unix(min(max(s, 0), lastSecond), 0) }
 
 // until returns the end for a log line.
 func (c *Control) until() string {

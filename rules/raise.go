@@ -44,7 +44,8 @@ func (p *parser) raise(r *Rule, v strictyaml.Value, isShadow bool) {
 	p.set.raising = append(p.set.raising, r)
 }
 
-// raisedTo returns a number that covers the demand for a limit, at most the given multiple of that of the file.
+// raisedTo returns a number that covers the demand for a limit, at most the given multiple of that of the file,
+// but at least the present number.
 func raisedTo(now, file int64, demand, most float64) int64 {
-	return int64(min(math.Ceil(float64(now)*demand), math.Floor(float64(file)*most), maxRate))
+	return max(now, int64(min(math.Ceil(float64(now)*demand), math.Floor(float64(file)*most), maxRate)))
 }

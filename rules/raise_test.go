@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"fmt"
 	"log/slog"
 	"testing"
 	"testing/synctest"
@@ -77,6 +78,60 @@ rules:
 	require.Nil(t, suggested("bucket", "a", 1000, 500), "lowered numbers")
 	require.NoError(t, b.Switch("r", Switch{Mode: Shadow}))
 	require.Nil(t, suggested("r", "b", 1000, 500), "a shadow")
+}
+
+func TestGarbageSuggestionsAreIgnored(t *testing.T) {
+	var shared sharedValues
+	now := time.Now()
+	b := newSharedBook(t, &shared, &now, "rules: [{name: r, key: user, raise: {for: 1m}, limit: {rate: 100, per: 1m}}]")
+	set := func(i int, value string) {
+		require.NoError(t, shared.Publish(fmt.Sprintf("hot/r/%032x", i), 0, []byte(value)))
+	}
+	for i, bad := range []string{`{"rate":0}`, `{"rate":9000000000000}`, `{"rate":9,"burst":-1}`, `{"rate":9,"denied":1e300}`, `{"rate":9,"denied":-1}`, "{"} {
+		set(i, bad)
+	}
+	b.refresh()
+	require.Empty(t, b.Suggestions())
+	for i := range 1000 {
+		set(i, `{"rate":200,"denied":0.5,"since":1}`)
+	}
+	b.refresh()
+	require.Len(t, b.Suggestions(), topKeys)
+	b.suggest(b.Current(), nil, nil)
+	values, _ := shared.Published(hotPrefix)
+	require.Empty(t, values, "the node that seeks hot keys has withdrawn them")
+	b.refresh()
+	require.Empty(t, b.Suggestions())
+
+	l := &b.Current().Rules()[0].Limits[0]
+	k := weir.TopKey{Limit: "r", ID: b.Current().Limiter(l, "", "k").ID("k"), Asks: 1000, Denials: 500}
+	require.NoError(t, shared.Publish(fmt.Sprintf("hot/r/%x", k.ID), 0, []byte(`{"rate":200,"denied":0.5,"since":9000000000000000000}`)))
+	b.refresh()
+	require.WithinDuration(t, now, b.Current().suggestionFor(&k, now).Since, time.Second, "a time in the future")
+}
+
+func TestOverrideEndsEarlierSuggestion(t *testing.T) {
+	var shared sharedValues
+	now := time.Now()
+	b := newSharedBook(t, &shared, &now, "rules: [{name: r, key: user, raise: {for: 1m}, limit: {rate: 100, per: 1m}}]")
+	s := b.Current()
+	name := fmt.Sprintf("hot/r/%x", s.Limiter(&s.Rules()[0].Limits[0], "", "k").ID("k"))
+	suggest := func() {
+		require.NoError(t, shared.Publish(name, 0, fmt.Appendf(nil, `{"rate":200,"denied":0.5,"since":1,"at":%d}`, now.Unix())))
+		b.refresh()
+	}
+	suggest()
+	require.Len(t, b.Suggestions(), 1)
+	now = now.Add(2 * time.Second)
+	require.NoError(t, b.Override("r", "k", Override{Rate: 0}))
+	require.Empty(t, b.Suggestions(), "an operator has blocked the key since")
+	now = now.Add(2 * time.Second)
+	suggest()
+	require.Len(t, b.Suggestions(), 1)
+}
+
+func TestRaiseLowersNoNumber(t *testing.T) {
+	require.EqualValues(t, 50, raisedTo(50, 10, 1.2, 2), "an override above the most")
 }
 
 func TestHotKeyIsSuggestedOnAllNodesUntilAccepted(t *testing.T) {

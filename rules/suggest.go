@@ -61,14 +61,14 @@ func readHotKey(name string, value []byte) (controlled, error) {
 	if err := json.Unmarshal(value, &p); err != nil {
 		return nil, fmt.Errorf("rules: %s: %w", name, err)
 	}
-	if p.Rate < 1 {
-		return nil, fmt.Errorf("rules: the suggested rate of %s is %d: use at least 1", name, p.Rate)
+	if p.Rate < 1 || p.Rate > maxRate || p.Burst < 0 || p.Denied < 0 || p.Denied > 1 {
+		return nil, fmt.Errorf("rules: %s suggests a rate of %d, a burst of %d and a denied part of %g, which no node does", name, p.Rate, p.Burst, p.Denied)
 	}
-	return &hotKey{p.control(), Suggestion{limit, id, p.Denied, time.Unix(p.Since, 0), p.Rate, p.Burst}}, nil
+	return &hotKey{p.control(), Suggestion{limit, id, p.Denied, unixTime(p.Since), p.Rate, p.Burst}}, nil
 }
 
 func (h *hotKey) apply(_ *Book, s *Snapshot) {
-	if l := s.names[h.Limit]; l != nil && s.ruleOf[l.Index].Raise != nil {
+	if l := s.names[h.Limit]; l != nil && s.ruleOf[l.Index].Raise != nil && len(s.hot) < topKeys {
 		s.hot = append(s.hot, h)
 	}
 }
@@ -110,9 +110,10 @@ func (b *Book) suggest(s *Snapshot, denied []weir.TopKey, bans []weir.BannedKey)
 			_ = b.publish(name, publishedHotKey{found.Denied, found.Since.Unix(), found.Rate, found.Burst, found.Control.published()}) // the next minute repeats it
 		}
 	}
-	for _, h := range s.hot {
-		if name := hotPrefix + h.Limit + "/" + hex.EncodeToString(h.ID[:]); !hot[name] {
-			_ = b.withdraw(name) // it ends nevertheless
+	values, _ := b.values.Published(hotPrefix)
+	for _, v := range values {
+		if !hot[v.Name] {
+			_ = b.values.Publish(v.Name, v.Version+1, nil) // it ends nevertheless
 		}
 	}
 }
@@ -127,7 +128,9 @@ func (s *Snapshot) suggestionFor(k *weir.TopKey, now time.Time) *hotKey {
 	r, part, since := s.ruleOf[l.Index], min(1, float64(k.Denials-min(k.Denials, k.DenialsOver))/float64(k.Asks)), now.Truncate(time.Second)
 	if i := slices.IndexFunc(s.hot, func(o *hotKey) bool { return o.Limit == l.Name && o.ID == k.ID }); i >= 0 {
 		before := s.hot[i]
-		since = before.Since
+		if before.Since.Before(since) {
+			since = before.Since
+		}
 		part = before.Denied + (part-before.Denied)/min(maxReadings, 1+max(0, now.Sub(since).Minutes())) // top keys are samples
 	}
 	isReduced := r.Adapt != nil && float64(s.factors[r.Index]) < math.Round(100*r.Adapt.Max)
@@ -155,11 +158,15 @@ func (s *Snapshot) suggestionFor(k *weir.TopKey, now time.Time) *hotKey {
 }
 
 // Suggestions returns the suggestions for all keys that have been hot for the time in Raise, sorted by limit
-// and ID.
+// and ID. An override ends the earlier suggestions for its key.
 func (b *Book) Suggestions() (all []Suggestion) {
 	s, now := b.Current(), b.now()
 	for _, h := range s.hot {
-		if now.Sub(h.Since) >= s.ruleOf[s.names[h.Limit].Index].Raise.For && !h.isPast(now) {
+		l := s.names[h.Limit]
+		if o := s.override(l, h.ID); o != nil && o.At.After(h.At) {
+			continue
+		}
+		if now.Sub(h.Since) >= s.ruleOf[l.Index].Raise.For && !h.isPast(now) {
 			all = append(all, h.Suggestion)
 		}
 	}

@@ -46,6 +46,8 @@ type Book struct {
 
 	unread, unfit, unadopted, rescaled loglimit.Line // limits of log lines about published values and factors
 
+	adapts chan struct{} // signals that the current Snapshot may have rules with Adapt
+
 	stop    context.CancelFunc
 	stopped sync.WaitGroup
 }
@@ -106,7 +108,7 @@ func Static(node *weir.Node, set *Set) (*Book, error) {
 
 func newBook(node *weir.Node, v values, log *slog.Logger) *Book {
 	log = cmp.Or(log, slog.Default())
-	return &Book{node: node, values: v, log: log, now: time.Now, changed: make(map[factorChange]uint64)}
+	return &Book{node: node, values: v, log: log, now: time.Now, changed: make(map[factorChange]uint64), adapts: make(chan struct{}, 1)}
 }
 
 func (b *Book) start(watch func(context.Context)) {
@@ -115,6 +117,7 @@ func (b *Book) start(watch func(context.Context)) {
 	b.stopped.Go(func() { watch(ctx) })
 	b.stopped.Go(func() { b.follow(ctx) })
 	b.stopped.Go(func() { b.seekHotKeys(ctx) })
+	b.stopped.Go(func() { b.adapt(ctx) })
 }
 
 // follow reads the published values after each change, at the end of each value and when a time window

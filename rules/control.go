@@ -188,6 +188,12 @@ func (b *Book) swap(s Snapshot, now time.Time) {
 	s.setModes()
 	s.serial++
 	b.current.Store(&s)
+	if len(s.adaptive) > 0 {
+		select {
+		case b.adapts <- struct{}{}:
+		default:
+		}
+	}
 }
 
 func (b *Book) read(kind *controlKind, v weir.Published) record {

@@ -21,8 +21,8 @@ func (s *State) Encode() []byte {
 	return value
 }
 
-// Follow returns s with the shared part of another node's State, which arrived at now. The node may have decided
-// at any time by its clock, so the State counts as changed at now.
+// Follow returns s with the shared part of another node's State. A time after now is that of a clock that is ahead:
+// the State then counts as changed at now.
 func (s State) Follow(value []byte, now time.Time) (State, error) {
 	var p publishedState
 	if err := json.Unmarshal(value, &p); err != nil {
@@ -32,6 +32,8 @@ func (s State) Follow(value []byte, now time.Time) (State, error) {
 		return s, fmt.Errorf("the factor is %v and the ceiling %v: use a factor above 0 and at most 1, and a ceiling of at least 0", p.Factor, p.Ceiling)
 	}
 	s.Factor, s.Ceiling, s.Reason, s.At = p.Factor, p.Ceiling, p.Reason, time.UnixMilli(p.At)
-	s.changed, s.step = now, 0
+	if s.changed, s.step = s.At, 0; s.At.After(now) {
+		s.changed = now
+	}
 	return s, nil
 }

@@ -1,0 +1,44 @@
+package adapt
+
+import "math"
+
+// totals is a Sample that is smoothed if it has few requests.
+type totals struct {
+	started, done, slow, failed, denied float64
+	busy                                float64 // seconds
+}
+
+// enough is the number of requests of a Sample that is not smoothed.
+const enough = 50
+
+// merge makes m the later part of t. The fewer requests m has, the more t keeps of the earlier Samples.
+func (t *totals) merge(m Sample) {
+	w := min(1, float64(max(m.Done, m.Started)+1)/enough)
+	for _, p := range []struct {
+		sum *float64
+		now float64
+	}{
+		{&t.started, float64(m.Started)}, {&t.done, float64(m.Done)}, {&t.slow, float64(m.Slow)},
+		{&t.failed, float64(m.Failed)}, {&t.denied, float64(m.Denied)}, {&t.busy, m.Busy.Seconds()},
+	} {
+		*p.sum += w * (p.now - *p.sum)
+	}
+}
+
+// latency returns the mean latency of the requests in flight in seconds, by Little's law. It shows a queue before
+// the requests in it end. While the demand rises, few requests have ended, so the started ones bound the result.
+func (t *totals) latency() float64 { return t.busy / max(t.done, 0.6*t.started, 1) }
+
+// grows reports whether more requests start than end, by more than chance explains.
+func (t *totals) grows() bool { return t.started > growing*t.done+noise*math.Sqrt(t.done) }
+
+// completed returns the part of the started requests that the backend completes, at the upper end of what chance
+// allows. The fewer requests there are, the milder is a decrease.
+func (t *totals) completed() float64 {
+	return (max(t.done-t.failed, 0) + noise*math.Sqrt(t.started)) / max(t.started, 1)
+}
+
+// isAbove reports whether a part of n is above the bound by more than chance explains.
+func isAbove(part, n, bound float64) bool {
+	return part > bound*n+2*math.Sqrt(bound*n)+1
+}

@@ -1,0 +1,260 @@
+package rules
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"hash/fnv"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/adapt"
+	"github.com/weir-go/weir/internal/loglimit"
+)
+
+// The measurements of a rule with Adapt are counts of the cluster. Each node debits its own, and the sums are the
+// same for all nodes, also after the loss of a member. One node at a time, the decider, reads the sums and
+// publishes the factor. During a split each side has a decider, and afterwards the later value remains.
+
+const (
+	adaptEvery = 250 * time.Millisecond // between two reports of a rule with requests, and between two decisions
+	adaptIdle  = time.Second            // between two looks at the rules while none has requests
+)
+
+// newMeasureLimit returns the limit of the counts of measurements, which denies nothing. A count is reset once in
+// ten minutes, far below its Rate.
+func newMeasureLimit() weir.Limit {
+	return weir.Limit{Name: "weir:adapt", Algorithm: weir.FixedWindow, Rate: 1e12, Per: 10 * time.Minute, Partition: weir.FailOpen, NoLeases: true}
+}
+
+// measures are the names of the counts of a rule. That of busy changes with each report.
+var measures = [...]string{"busy", "started", "done", "slow", "failed", "denied"}
+
+// numbers are the units of the measures of a rule.
+type numbers [len(measures)]int64
+
+// busyUnit is the unit of the count of busy.
+const busyUnit = 100 * time.Microsecond
+
+// measured returns the numbers of a Sample, which is not empty.
+func measured(s *adapt.Sample) numbers {
+	return numbers{1 + int64(s.Busy/busyUnit), s.Started, s.Done, s.Slow, s.Failed, s.Denied}
+}
+
+func (n *numbers) sample() adapt.Sample {
+	return adapt.Sample{Busy: time.Duration(n[0]) * busyUnit, Started: n[1], Done: n[2], Slow: n[3], Failed: n[4], Denied: n[5]}
+}
+
+func measureKey(rule string, measure int) string { return rule + "|" + measures[measure] }
+
+// adapter reports the measurements of a node, and decides the factors of which the node is the decider.
+type adapter struct {
+	book       *Book
+	limiter    *weir.Limiter
+	decisions  map[string]*decision // by rule
+	serving    string               // members at the last call of run
+	last       time.Time            // of the last call of run
+	unreported loglimit.Line
+}
+
+// decision is the state of a rule at its decider.
+type decision struct {
+	adapt.State
+	version uint64  // of the published value that State continues
+	isKnown bool    // whether totals were read
+	totals  numbers // of the last call of decide
+	last    numbers // difference of the last two totals
+	active  bool    // the cluster has requests to the rule
+}
+
+// adapt reports and decides until ctx is done. Without rules with Adapt, it waits for them.
+func (b *Book) adapt(ctx context.Context) {
+	a := &adapter{book: b, decisions: make(map[string]*decision)}
+	var due <-chan time.Time
+	for adapts := b.adapts; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-adapts:
+			due, adapts = time.After(adaptEvery), nil
+			continue
+		case <-due:
+		}
+		switch s := b.Current(); {
+		case len(s.adaptive) == 0:
+			due, adapts = nil, b.adapts
+		case a.run(ctx, s, time.Now()):
+			due = time.After(adaptEvery)
+		default:
+			due = time.After(adaptIdle)
+		}
+	}
+}
+
+// run handles each rule with Adapt once, and reports whether one has requests.
+func (a *adapter) run(ctx context.Context, s *Snapshot, now time.Time) (active bool) {
+	var err error
+	if a.limiter == nil {
+		if a.limiter, err = a.book.node.Limiter(newMeasureLimit()); err != nil { // the node is closed
+			return false
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, adaptEvery)
+	defer cancel()
+	members := a.book.node.Members()
+	serving := slices.DeleteFunc(slices.Clone(members), func(m weir.Member) bool { return m.State != weir.Serving })
+	hasMajority := 2*len(serving) > len(members)
+	// After a change of the members, counts of sides may be merged. After a pause of this process, another node has
+	// decided. The decisions begin anew from the published values.
+	if names := fmt.Sprint(serving); names != a.serving || now.Sub(a.last) > 2*adaptIdle {
+		clear(a.decisions)
+		a.serving = names
+	}
+	a.last = now
+	var all sync.WaitGroup
+	for name, r := range s.adaptive {
+		sample, decides := s.Meter(r).Take(now), a.isDecider(name, serving)
+		if !decides {
+			delete(a.decisions, name)
+			if sample.IsEmpty() {
+				continue
+			}
+		} else if a.decisions[name] == nil {
+			a.decisions[name] = new(decision)
+		}
+		d := a.decisions[name]
+		active = active || !sample.IsEmpty() || d != nil && d.active
+		all.Go(func() {
+			a.report(ctx, name, sample)
+			if d != nil {
+				a.decide(ctx, r, d, hasMajority)
+			}
+		})
+	}
+	all.Wait()
+	return active
+}
+
+// isDecider reports whether this node decides the factor of a rule: as the owner of the first count, so that it
+// reads the count without a message, or as one of the other members while the owner is lost.
+func (a *adapter) isDecider(rule string, serving []weir.Member) bool {
+	owner := a.limiter.Owner(measureKey(rule, 0)).Name
+	if at := slices.IndexFunc(serving, func(m weir.Member) bool { return m.Name == owner }); at >= 0 {
+		return serving[at].Self
+	}
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(rule))
+	return len(serving) > 0 && serving[int(h.Sum32()%uint32(len(serving)))].Self // they are sorted by name
+}
+
+// report adds the measurements of this node to the counts of the cluster.
+func (a *adapter) report(ctx context.Context, rule string, sample adapt.Sample) {
+	if sample.IsEmpty() {
+		return
+	}
+	n := measured(&sample)
+	eachMeasure(func(i int) {
+		if n[i] == 0 {
+			return
+		}
+		if _, err := a.limiter.Debit(ctx, measureKey(rule, i), n[i]); err != nil && ctx.Err() == nil {
+			a.logFailure(rule, err)
+		}
+	})
+}
+
+// read returns the measurements of all nodes in the time of the last two reports. ok is false if they are not
+// known: a total has been reset, or is that of a replica that lacks the last reports.
+func (a *adapter) read(ctx context.Context, rule string, d *decision) (sample adapt.Sample, ok bool) {
+	var mu sync.Mutex
+	now, failed := d.totals, false
+	look := func(i int) {
+		used, err := a.limiter.Peek(ctx, measureKey(rule, i))
+		mu.Lock()
+		defer mu.Unlock()
+		if failed = failed || err != nil; !failed {
+			now[i] = used.Limit - used.Remaining
+		}
+	}
+	if look(0); now[0] != d.totals[0] || !d.isKnown {
+		eachMeasure(look)
+	}
+	var change, sum numbers
+	ok = d.isKnown && !failed
+	for i := range now {
+		change[i] = now[i] - d.totals[i]
+		sum[i] = change[i] + d.last[i]
+		ok = ok && change[i] >= 0
+	}
+	d.active = change[0] != 0
+	d.isKnown, d.totals = !failed, now
+	if d.last = change; !ok {
+		d.last = numbers{}
+	}
+	return sum.sample(), ok
+}
+
+// decide computes the factor of a rule, and publishes it if it has changed by a percent. The values of a side
+// without a majority have low versions: after the split, that of the majority remains.
+func (a *adapter) decide(ctx context.Context, r *Rule, d *decision, hasMajority bool) {
+	sample, ok := a.read(ctx, r.Name, d)
+	if !ok {
+		return
+	}
+	now := time.Now()
+	a.follow(r.Name, d, now)
+	before := cmp.Or(d.Factor, r.Adapt.Max)
+	d.State = d.Next(boundsOf(r), sample, now)
+	if math.Round(100*before) == math.Round(100*d.Factor) {
+		return
+	}
+	var version uint64 // of the present time
+	if !hasMajority && d.version > 0 {
+		version = d.version + 1
+	}
+	if err := a.book.values.Publish(adaptPrefix+r.Name, version, d.Encode()); err != nil {
+		a.logFailure(r.Name, err)
+		return
+	}
+	a.book.refresh()
+}
+
+// follow continues the published State, if another node has decided since.
+func (a *adapter) follow(rule string, d *decision, now time.Time) {
+	values, _ := a.book.values.Published(adaptPrefix + rule)
+	if len(values) == 0 || values[0].Name != adaptPrefix+rule || values[0].Version == d.version {
+		return
+	}
+	d.version = values[0].Version
+	if own := d.Encode(); !bytes.Equal(own, values[0].Value) {
+		d.State, _ = d.Follow(values[0].Value, now) // an invalid value is replaced
+	}
+}
+
+func (a *adapter) logFailure(rule string, err error) {
+	if unlogged, due := a.unreported.Due(time.Now()); due {
+		a.book.log.Warn("cannot adapt a rule: its factor stays", "rule", rule, "error", err, "unlogged", unlogged)
+	}
+}
+
+// eachMeasure calls f with each index of measures at the same time, because each count may have another owner.
+func eachMeasure(f func(measure int)) {
+	var all sync.WaitGroup
+	for i := range measures {
+		all.Go(func() { f(i) })
+	}
+	all.Wait()
+}
+
+// boundsOf returns the bounds of the factor of a rule with Adapt.
+func boundsOf(r *Rule) adapt.Bounds {
+	b := adapt.Bounds{Latency: r.Adapt.Latency, Slow: r.Adapt.Slow, Errors: r.Adapt.Errors, Min: r.Adapt.Min, Max: r.Adapt.Max}
+	for i := range r.Limits {
+		b.InFlight = b.InFlight || r.Limits[i].base.Algorithm == weir.InFlight
+	}
+	return b
+}

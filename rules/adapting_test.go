@@ -1,0 +1,338 @@
+package rules
+
+import (
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/testenv"
+	"github.com/weir-go/weir/weirtest"
+)
+
+// backend has workers that handle requests in order.
+type backend struct {
+	mu      sync.Mutex
+	queue   []chan struct{}
+	idle    int
+	service time.Duration
+	random  *rand.Rand // nil for equal service times
+}
+
+// handle returns when a worker has handled a request.
+func (b *backend) handle() {
+	b.mu.Lock()
+	if b.idle == 0 {
+		turn := make(chan struct{})
+		b.queue = append(b.queue, turn)
+		b.mu.Unlock()
+		<-turn
+		b.mu.Lock()
+	} else {
+		b.idle--
+	}
+	takes := b.service
+	if b.random != nil {
+		takes = time.Duration(b.random.ExpFloat64() * float64(takes))
+	}
+	b.mu.Unlock()
+	time.Sleep(takes)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.queue) > 0 {
+		close(b.queue[0])
+		b.queue = b.queue[1:]
+		return
+	}
+	b.idle++
+}
+
+func (b *backend) setService(d time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.service = d
+}
+
+const (
+	backendCapacity = 200 // requests a second
+	backendTarget   = 300 * time.Millisecond
+	backendWorkers  = 6
+	fullService     = backendWorkers * time.Second / backendCapacity
+)
+
+// adaptRun is a run of three nodes in front of a backend, with one and a half times the requests that the backend
+// bears. After 15 s its capacity falls to 60 %, and a node has a fault for 10 s.
+type adaptRun struct {
+	limit string // of the rule
+	adapt string // of the rule; empty for a run without
+	fault string // empty, kill, freeze or cut
+	other bool   // the fault is of another node than the decider
+
+	cluster *weirtest.Cluster
+	books   map[string]*Book
+	backend *backend
+	t       *testing.T
+	clients sync.WaitGroup
+
+	mu      sync.Mutex
+	away    string // node without clients
+	done    []doneRequest
+	factors []float64 // in force each 100 ms
+}
+
+type doneRequest struct{ at, took time.Duration }
+
+func (r *adaptRun) run(t *testing.T) {
+	c, err := weirtest.NewCluster(t.Context(), weirtest.Options{Config: weir.Config{Logger: slog.New(slog.DiscardHandler)}})
+	require.NoError(t, err)
+	defer c.Close()
+	r.t, r.cluster, r.books = t, c, make(map[string]*Book)
+	r.backend = &backend{idle: backendWorkers, service: fullService}
+	for _, name := range c.Names() {
+		r.books[name] = staticBook(t, c.Node(name), "rules: [{name: r, key: global, limit: "+r.limit+", "+r.adapt+"}]")
+		r.books[name].log = slog.New(slog.DiscardHandler)
+	}
+	limiter, err := c.Node("a").Limiter(newMeasureLimit())
+	require.NoError(t, err)
+	victim := limiter.Owner(measureKey("r", 0)).Name[:1]
+	if r.other {
+		victim = string('a' + (victim[0]-'a'+1)%3)
+	}
+	watched := string('a' + (victim[0]-'a'+2)%3)
+
+	began := time.Now()
+	r.clients.Go(func() { r.load(began, 50*time.Second) })
+	r.clients.Go(func() {
+		for time.Since(began) < 50*time.Second {
+			s := r.books[watched].Current()
+			if a, ok := s.Adaptation(s.Rules()[0]); ok {
+				r.factors = append(r.factors, a.Factor)
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+	})
+	time.Sleep(15 * time.Second)
+	r.backend.setService(fullService * 10 / 6)
+	switch r.fault {
+	case "kill":
+		r.setAway(victim)
+		c.Kill(victim)
+	case "freeze":
+		r.setAway(victim)
+		c.Freeze(victim)
+	case "cut":
+		c.Cut(slices.DeleteFunc(c.Names(), func(name string) bool { return name == victim }), []string{victim})
+	}
+	time.Sleep(10 * time.Second)
+	switch r.fault {
+	case "freeze":
+		c.Thaw(victim)
+		r.setAway("")
+	case "cut":
+		c.Heal()
+	}
+	r.clients.Wait()
+}
+
+func (r *adaptRun) setAway(name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.away = name
+}
+
+// load sends requests to the nodes in turn.
+func (r *adaptRun) load(began time.Time, until time.Duration) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for i := 0; time.Since(began) < until; i++ {
+		time.Sleep(time.Duration(random.ExpFloat64() * float64(time.Second) / (1.5 * backendCapacity)))
+		name := string('a' + rune(i%3))
+		r.mu.Lock()
+		if name == r.away {
+			name = string('a' + rune((i%3+1+i/3%2)%3))
+		}
+		r.mu.Unlock()
+		r.clients.Go(func() { r.request(r.books[name].Current(), began) })
+	}
+}
+
+func (r *adaptRun) request(s *Snapshot, began time.Time) {
+	rule := s.Rules()[0]
+	limiter, meter := s.Limiter(&rule.Limits[0], "", ""), s.Meter(rule)
+	allowed := false
+	if limiter.Limit().Algorithm == weir.InFlight {
+		h, err := limiter.Hold(r.t.Context(), "", 1)
+		allowed = err == nil && h.Decision().Allowed
+		defer h.Release()
+	} else {
+		d, err := limiter.Allow(r.t.Context(), "")
+		allowed = err == nil && d.Allowed
+	}
+	if !allowed {
+		if meter != nil {
+			meter.RecordDenial()
+		}
+		return
+	}
+	start := time.Now()
+	if meter != nil {
+		meter.RecordStart(start)
+	}
+	r.backend.handle()
+	now := time.Now()
+	if meter != nil {
+		meter.RecordDone(start, now, backendTarget, false)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.done = append(r.done, doneRequest{now.Sub(began), now.Sub(start)})
+}
+
+// figures returns the 99th percentile of the latency as a part of the target, and the requests that ended as a
+// part of those that the backend bears after 15 s.
+func (r *adaptRun) figures(from, to time.Duration) (p99, goodput float64) {
+	var took []time.Duration
+	for _, d := range r.done {
+		if d.at >= from && d.at < to {
+			took = append(took, d.took)
+		}
+	}
+	slices.Sort(took)
+	return float64(took[len(took)*99/100]) / float64(backendTarget), float64(len(took)) / (to - from).Seconds() / (0.6 * backendCapacity)
+}
+
+// swing returns the distance of the extreme factors from their middle, as a part of it.
+func (r *adaptRun) swing(from, to time.Duration) float64 {
+	span := r.factors[from/(100*time.Millisecond) : to/(100*time.Millisecond)]
+	return (slices.Max(span) - slices.Min(span)) / (slices.Max(span) + slices.Min(span))
+}
+
+func TestFactorFollowsCapacityDespiteFaults(t *testing.T) {
+	const (
+		perSecond = "{rate: 200, per: 1s}"
+		inFlight  = "{algorithm: in_flight, rate: 60}"
+		adapts    = "adapt: {latency: 300ms}"
+	)
+	for _, r := range []*adaptRun{
+		{limit: perSecond, adapt: adapts},
+		{limit: perSecond, adapt: adapts, fault: "cut"},
+		{limit: inFlight, adapt: adapts, fault: "kill"},
+		{limit: perSecond, adapt: adapts, fault: "kill"},
+		{limit: perSecond, adapt: adapts, fault: "freeze"},
+		{limit: perSecond, adapt: adapts, fault: "kill", other: true},
+		{limit: perSecond, adapt: adapts, fault: "freeze", other: true},
+		{limit: perSecond, adapt: adapts, fault: "cut", other: true},
+		{limit: inFlight, adapt: adapts},
+		{limit: inFlight, adapt: adapts, fault: "freeze"},
+		{limit: inFlight, adapt: adapts, fault: "cut"},
+		{limit: inFlight, adapt: adapts, fault: "kill", other: true},
+		{limit: inFlight, adapt: adapts, fault: "freeze", other: true},
+		{limit: inFlight, adapt: adapts, fault: "cut", other: true},
+	}[:testenv.PickFull(t, 3, 14)] {
+		about := fmt.Sprintf("%s, fault %q of another node: %v", r.limit, r.fault, r.other)
+		synctest.Test(t, r.run)
+		settled := 25 * time.Second // ten seconds after the step
+		if r.fault != "" && (r.fault != "kill" || r.limit == inFlight) {
+			settled += 10 * time.Second // the end of the fault is a step too, like that of the holds of a killed node
+		}
+		p99, goodput := r.figures(settled, 50*time.Second)
+		whole, after := r.figures(15*time.Second, 50*time.Second)
+		swing := r.swing(settled, 50*time.Second)
+		t.Logf("%s: p99 %.2f of the target, goodput %.3f, swing %.2f; from the step: p99 %.2f, goodput %.3f", about, p99, goodput, swing, whole, after)
+		require.LessOrEqual(t, p99, 1.5, about)
+		require.GreaterOrEqual(t, goodput, 0.9, about)
+		require.LessOrEqual(t, swing, 0.2, about)
+		require.GreaterOrEqual(t, after, 0.9, about)
+		if r.limit == inFlight && r.fault != "cut" { // each side of a cut has a part of the limit, more than all together
+			require.LessOrEqual(t, whole, 1.5, about)
+		}
+	}
+}
+
+func TestFixedLimitOverloadsSlowerBackend(t *testing.T) {
+	for limit, least := range map[string]float64{"{rate: 200, per: 1s}": 10, "{algorithm: in_flight, rate: 60}": 1.6} {
+		r := &adaptRun{limit: limit}
+		synctest.Test(t, r.run)
+		p99, _ := r.figures(25*time.Second, 50*time.Second)
+		t.Logf("%s: p99 %.2f of the target", limit, p99)
+		require.Greater(t, p99, least)
+	}
+}
+
+func TestIdleRuleCausesNoMessages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := weirtest.NewCluster(t.Context(), weirtest.Options{Config: weir.Config{Logger: slog.New(slog.DiscardHandler)}})
+		require.NoError(t, err)
+		defer c.Close()
+		var books []*Book
+		for _, name := range c.Names() {
+			books = append(books, staticBook(t, c.Node(name), "rules: [{name: r, key: global, limit: {rate: 10, per: 1s}, adapt: {latency: 1s}}]"))
+		}
+		served := func() (sum uint64) {
+			for _, name := range c.Names() {
+				sum += c.Node(name).Stats().Served
+			}
+			return sum
+		}
+		time.Sleep(10 * time.Second) // the decider has read the totals
+		before := served()
+		time.Sleep(time.Minute)
+		require.Equal(t, before, served())
+		s := books[0].Current()
+		now := time.Now()
+		s.Meter(s.Rules()[0]).RecordStart(now)
+		s.Meter(s.Rules()[0]).RecordDone(now, now, time.Second, false)
+		time.Sleep(3 * time.Second)
+		after := served()
+		require.Greater(t, after, before)
+		time.Sleep(time.Minute)
+		require.Equal(t, after, served())
+		values, _ := c.Node("a").Published(adaptPrefix)
+		require.Empty(t, values, "the factor did not change")
+	})
+}
+
+func TestDeciderContinuesPublishedFactor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		node := startNode(t)
+		book := staticBook(t, node, "rules: [{name: r, key: global, limit: {rate: 10, per: 1s}, adapt: {latency: 1s, min: 30%}}]")
+		meter := book.Current().Meter(book.Current().Rules()[0])
+		request := func() {
+			now := time.Now()
+			meter.RecordStart(now)
+			meter.RecordDone(now, now, time.Second, false)
+			time.Sleep(50 * time.Millisecond)
+		}
+		factor := func() float64 {
+			a, _ := book.Current().Adaptation(book.Current().Rules()[0])
+			return a.Factor
+		}
+		for _, step := range []struct {
+			value string
+			want  float64
+		}{
+			{`{"factor":0.5,"ceiling":0.5,"reason":"slow","at":0}`, 0.5},
+			{`{"factor":0.1,"reason":"slow","at":0}`, 0.3},           // the minimum
+			{`{"factor":0.7,"reason":"slow","at":99999999999}`, 0.7}, // a clock that is ahead
+			{`{"factor":7}`, 1}, // cannot be read
+		} {
+			require.NoError(t, node.Publish(adaptPrefix+"r", 0, []byte(step.value)))
+			for range 100 {
+				request()
+			}
+			require.InDelta(t, step.want, factor(), 0.001, step.value)
+		}
+		require.NoError(t, node.Publish(adaptPrefix+"r", 0, []byte(`{"factor":0.5,"reason":"slow","at":0}`)))
+		for range 400 {
+			meter.RecordDenial()
+			request()
+		}
+		require.InDelta(t, 1, factor(), 0.001, "it rises while clients are denied")
+	})
+}

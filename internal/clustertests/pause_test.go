@@ -143,8 +143,9 @@ func TestPauseDeniesAllowAllAndLeasesNothing(t *testing.T) {
 		ls := w.limiters(t, pausing)
 		wide := w.limiters(t, weir.Limit{Name: "wide", Rate: 1000, Per: time.Hour})
 		key := keyOf(t, ls["a"])
+		rare := w.limiters(t, weir.Limit{Name: "rare", Rate: 1000, Per: time.Hour, Pauses: true})
 		for range 100 {
-			require.Equal(t, weir.Forwarded, allowed(t, ls["b"], key, 1).Source)
+			require.Equal(t, weir.Forwarded, allowed(t, rare["b"], keyOf(t, rare["a"]), 1).Source)
 		}
 		pause(t, ls["b"], key, time.Minute)
 		for _, name := range []string{"a", "b", "c"} {
@@ -155,7 +156,15 @@ func TestPauseDeniesAllowAllAndLeasesNothing(t *testing.T) {
 			require.NoError(t, err)
 			require.True(t, d.Paused && granted == 0)
 		}
-		_, err := ls["c"].Debit(t.Context(), key, 1)
+		bans, err := w.nodes["b"].Bans(t.Context())
+		require.NoError(t, err)
+		require.Empty(t, bans.Bans)
+		for _, a := range []weir.Ask{{Limiter: ls["a"], Key: key}, {Limiter: wide["a"], Key: keyOf(t, wide["a"])}} {
+			ds, err := w.nodes["a"].AllowAll(t.Context(), a)
+			require.NoError(t, err)
+			require.Equal(t, a.Limiter == ls["a"], ds[0].Paused, "no result is used again")
+		}
+		_, err = ls["c"].Debit(t.Context(), key, 1)
 		require.NoError(t, err)
 	})
 }

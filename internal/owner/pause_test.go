@@ -1,7 +1,9 @@
 package owner
 
 import (
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,18 +22,29 @@ func pauseOf(seconds int64) wire.Ask {
 }
 
 func TestConcurrentPausesDoNotAddUp(t *testing.T) {
+	const keys = 3_000
 	o, v := newOwner()
-	var calls sync.WaitGroup
-	for range 8 {
+	o.counts = bucket.NewStore(2*keys, bucket.Salt{})
+	var (
+		calls   sync.WaitGroup
+		arrived [keys]atomic.Int32
+	)
+	for range 2 {
 		calls.Go(func() {
-			for range 1000 {
+			for i := range uint64(keys) {
 				a := pauseOf(5)
+				a.ID.Lo = i
+				for arrived[i].Add(1); arrived[i].Load() < 2; { // both calls begin together
+					runtime.Gosched()
+				}
 				o.Do(v, view.AsOwner, wire.OpPause, &a, pausedAt, new(wire.Result))
 			}
 		})
 	}
 	calls.Wait()
-	require.Equal(t, 5*time.Second, o.counts.RecoversIn(pauseID(bucket.ID{Hi: 1, Lo: 1}), pausedAt))
+	for i := range uint64(keys) {
+		require.Equal(t, 5*time.Second, o.counts.RecoversIn(pauseID(bucket.ID{Hi: 1, Lo: i}), pausedAt))
+	}
 }
 
 func TestPauseAnswersWithItsRest(t *testing.T) {

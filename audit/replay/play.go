@@ -65,8 +65,9 @@ func (p *player) limiter(l *limit, r *audit.Record) (made *weir.Limiter, err err
 	if r.Factor > 0 && l.rule.Adapt != nil {
 		factor = r.Factor
 	}
-	if minute := p.now.Load() / int64(time.Minute); minute != l.minute || factor != l.factor {
-		l.minute, l.factor, l.inForce = minute, factor, l.At(time.Unix(0, p.now.Load())).Scaled(factor)
+	asked := r.Time.Add(-time.Duration(r.TookUS) * time.Microsecond) // by the clock of the node whose rules apply
+	if minute := asked.Unix() / 60; minute != l.minute || factor != l.factor {
+		l.minute, l.factor, l.inForce = minute, factor, l.At(asked).Scaled(factor)
 	}
 	numbers := l.inForce.ForKey(r.Tier, r.Key)
 	if r.Overridden {
@@ -133,13 +134,16 @@ func (p *player) play(g *group) {
 			g.of.taken = append(g.of.taken, &refund{g.at + r.TookUS*int64(time.Microsecond), p.asks[i]})
 		}
 	}
-	unseen := g.parts[0].Refused && !g.of.seen // a limit without a record denied the request
-	if g.of.left > 0 || !g.of.denied && !unseen {
-		return
-	}
-	for _, r := range g.of.taken {
-		at, _ := slices.BinarySearchFunc(p.refunds, r, func(a, b *refund) int { return cmp.Compare(a.at, b.at) })
-		p.refunds = slices.Insert(p.refunds, at, r)
+	refused := g.parts[0].Refused
+	switch denied := g.of.denied || refused && !g.of.seen; { // by a limit that is decided again, or that has no record
+	case denied && g.of.left == 0, refused && g.of.left > 0:
+		// A request that was denied is refunded ahead, because the clock of the node that denies it may be behind.
+		p.schedule(g.of.taken)
+		g.of.ahead, g.of.taken = append(g.of.ahead, g.of.taken...), nil
+	case g.of.left == 0:
+		for _, r := range g.of.ahead {
+			_, _ = r.ask.Limiter.Debit(context.Background(), r.ask.Key, r.ask.Units)
+		}
 	}
 }
 
@@ -196,6 +200,14 @@ func (p *player) decide() {
 type refund struct {
 	at  int64
 	ask weir.Ask
+}
+
+// schedule adds refunds to those that are due.
+func (p *player) schedule(all []*refund) {
+	for _, r := range all {
+		at, _ := slices.BinarySearchFunc(p.refunds, r, func(a, b *refund) int { return cmp.Compare(a.at, b.at) })
+		p.refunds = slices.Insert(p.refunds, at, r)
+	}
 }
 
 func (p *player) refund(r *refund) {

@@ -48,6 +48,7 @@ type request struct {
 	denied bool      // a limit denies the request again, or a recorded denial is kept
 	seen   bool      // a record has a denial
 	taken  []*refund // units to refund if the request is denied
+	ahead  []*refund // units that were refunded before all groups had decided
 }
 
 // name identifies an AllowAll.

@@ -146,6 +146,8 @@ func TestSameRulesDecideVirtualClusterAlike(t *testing.T) {
 		})
 		require.NoError(t, err)
 		defer c.Close()
+		c.Skew("b", 20*time.Millisecond)
+		c.Skew("c", -5*time.Millisecond)
 		for _, name := range c.Names() {
 			m := byName[name]
 			m.open(t, c.Node(name))

@@ -77,6 +77,7 @@ type pushback struct {
 	retry, reset     time.Duration // RetryAfter and ResetAfter in the result of the owner
 	limit, remaining int64
 	resetNumber      uint64 // ResetNumber in the result of the owner
+	at               int64  // At in the result of the owner
 }
 
 // age returns the time since the take was sent.
@@ -137,7 +138,7 @@ func (p *pushbacks) deny(a *wire.Ask, t countsync.Time, r *wire.Result) bool {
 		r.RetryAfter = least
 		r.ResetAfter = b.reset - age
 		r.Receipt = 0
-		r.Source, r.At = wire.Pushback, t.Now
+		r.Source, r.At = wire.Pushback, b.at+int64(age)
 	}
 	s.mu.Unlock()
 	return denied
@@ -150,7 +151,7 @@ func (p *pushbacks) learn(a *wire.Ask, r *wire.Result, sent countsync.Time) {
 	}
 	p.allocate()
 	s := p.set(a.ID)
-	b := pushback{a.ID, wire.NumbersHash(a.Limit), a.LeastUnits(), sent, r.RetryAfter, r.ResetAfter, r.Limit, r.Remaining, r.ResetNumber}
+	b := pushback{a.ID, wire.NumbersHash(a.Limit), a.LeastUnits(), sent, r.RetryAfter, r.ResetAfter, r.Limit, r.Remaining, r.ResetNumber, r.At}
 	if r.Banned {
 		b.numbers, b.units = 0, 0
 	}

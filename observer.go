@@ -71,7 +71,8 @@ type DecisionEvent struct {
 	Asks    int
 	Refused bool
 	// At is the time of the decision by the clock of the deciding node, which orders the decisions about a
-	// key. For a Leased decision it is the time of the loan. It is zero if it is unknown.
+	// key. For a Leased decision it is the time of the loan, and for a Pushback
+	// the present time by the clock of the owner. It is zero if it is unknown.
 	At   time.Time
 	Err  error         // error of the call, with which the Decision is a denial; or nil
 	Took time.Duration // duration of the whole check

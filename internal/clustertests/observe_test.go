@@ -60,7 +60,7 @@ func TestEventsHaveTimeOfDecidingNode(t *testing.T) {
 					require.Len(t, seen.events, 3)
 					for i, e := range seen.events {
 						now := time.Now()
-						if e.Decision.Source == weir.Forwarded {
+						if e.Decision.Source == weir.Forwarded || e.Decision.Source == weir.Pushback {
 							now = now.Add(time.Hour)
 						}
 						if e.Decision.Source == 0 {

@@ -440,8 +440,8 @@ type credentials struct {
 	roots *x509.CertPool
 }
 
-// reloaded returns the tls.Config of docs/rotation.md. A TLS handshake always uses the current
-// credentials.
+// reloaded returns a tls.Config whose handshakes always use the current credentials. docs/rotation.md
+// links to it.
 func reloaded(now *atomic.Pointer[credentials]) *tls.Config {
 	return &tls.Config{
 		ServerName: memberName,
@@ -452,7 +452,7 @@ func reloaded(now *atomic.Pointer[credentials]) *tls.Config {
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			return now.Load().leaf, nil
 		},
-		InsecureSkipVerify: true, // VerifyConnection does
+		InsecureSkipVerify: true, // VerifyConnection verifies
 		VerifyConnection: func(s tls.ConnectionState) error {
 			between := x509.NewCertPool()
 			for _, c := range s.PeerCertificates[1:] {

@@ -22,7 +22,7 @@ type Admission struct {
 	wrapped   *response // nil without Wrap
 	released  sync.Once // releases the holds
 	settled   sync.Once // settles the charges
-	measure   measure
+	measure   *measure  // nil if the request meets no rule with adapt
 }
 
 // charge is a reservation. All limits of a rule have the same bill, which settles it.

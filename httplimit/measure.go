@@ -8,7 +8,7 @@ import (
 	"github.com/weir-go/weir/internal/adapt"
 )
 
-// measure is the measurement of a request that has met rules with adapt. The zero measure has met none.
+// measure is the measurement of a request that has met rules with adapt.
 type measure struct {
 	rules   []measuredRule
 	room    [1]measuredRule // most requests meet one such rule
@@ -31,12 +31,13 @@ func (s *scratch) measure(m *Middleware) {
 		if of == nil || i > 0 && o.Verdicts[i-1].Rule == v.Rule {
 			continue
 		}
-		a := &s.ensureAdmission(m).measure
-		if a.rules == nil {
-			a.rules, a.started = a.room[:0], m.now()
+		a := s.ensureAdmission(m)
+		if a.measure == nil {
+			a.measure = &measure{started: m.now()}
+			a.measure.rules = a.measure.room[:0]
 		}
-		a.rules = append(a.rules, measuredRule{of, v.Rule.Adapt.Latency})
-		of.RecordStart(a.started)
+		a.measure.rules = append(a.measure.rules, measuredRule{of, v.Rule.Adapt.Latency})
+		of.RecordStart(a.measure.started)
 	}
 }
 
@@ -44,7 +45,7 @@ func (s *scratch) measure(m *Middleware) {
 // measurements of rules with adapt. Only the first call has an effect. Wrap records the response itself, and
 // End records a response that has not begun.
 func (a *Admission) RecordResponse(status int) {
-	if a == nil || len(a.measure.rules) == 0 || !a.measure.done.CompareAndSwap(false, true) {
+	if a == nil || a.measure == nil || !a.measure.done.CompareAndSwap(false, true) {
 		return
 	}
 	failed := isFailure(status)
@@ -57,7 +58,7 @@ func (a *Admission) RecordResponse(status int) {
 
 // recordFailure records that the handler failed after the response had begun.
 func (a *Admission) recordFailure() {
-	if len(a.measure.rules) == 0 || !a.measure.failed.CompareAndSwap(false, true) {
+	if a.measure == nil || !a.measure.failed.CompareAndSwap(false, true) {
 		return
 	}
 	for _, of := range a.measure.rules {

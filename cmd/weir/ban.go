@@ -19,25 +19,23 @@ type banListCommand struct{ asking }
 func (q *banListCommand) run(stdout, _ io.Writer) (int, error) {
 	return q.ask("ban list", stdout, func(ctx context.Context, c *client) (int, error) {
 		var answer admin.Bans
-		text, _, err := c.call(ctx, http.MethodGet, "/v1/bans", nil, &answer)
-		switch {
-		case err != nil:
-			return 0, err
-		case q.JSON:
-			stdout.Write(text)
-			return ok, nil
-		}
-		if len(answer.Missing) > 0 {
-			fmt.Fprintf(stdout, "without the bans of %s, which did not answer\n", strings.Join(answer.Missing, ", "))
-		}
-		return ok, printTable(stdout, "LIMIT\tKEY\tID\tEND", answer.Bans, func(b admin.Ban) string {
-			key := "-"
-			if b.Key != nil {
-				key = shown(*b.Key)
+		return q.printAnswer(ctx, c, http.MethodGet, "/v1/bans", nil, &answer, func() error {
+			if len(answer.Missing) > 0 {
+				fmt.Fprintf(stdout, "without the bans of %s, which did not answer\n", strings.Join(answer.Missing, ", "))
 			}
-			return fmt.Sprintf("%s\t%s\t%s\t%s", b.Limit, key, b.ID, b.Until.Format(time.RFC3339))
+			return printTable(stdout, "LIMIT\tKEY\tID\tEND", answer.Bans, func(b admin.Ban) string {
+				return fmt.Sprintf("%s\t%s\t%s\t%s", b.Limit, keyOrDash(b.Key), b.ID, b.Until.Format(time.RFC3339))
+			})
 		})
 	})
+}
+
+// keyOrDash returns the text of a key for a table, or a dash if no member knows it.
+func keyOrDash(key *string) string {
+	if key == nil {
+		return "-"
+	}
+	return shown(*key)
 }
 
 // banReleaseCommand releases a key from its ban.

@@ -72,23 +72,16 @@ func (q *blockCommand) run(stdout, _ io.Writer) (int, error) {
 		case len(values) == 0:
 			return q.list(ctx, c)
 		}
-		text, end, err := c.block(ctx, values, q.control())
-		switch {
-		case err != nil:
-			return 0, err
-		case q.JSON:
-			stdout.Write(text)
-		default:
-			fmt.Fprintf(stdout, "the block is in force %s\n", end)
-		}
-		return ok, nil
+		return q.block(ctx, c, values, q.control())
 	})
 }
 
-// block sets a block, and returns the response, and the end of the block for a message.
-func (c *client) block(ctx context.Context, values map[string]string, of control) (text []byte, end string, err error) {
-	text, _, err = c.call(ctx, http.MethodPut, "/v1/blocks", of.fields(values), nil)
-	return text, of.String(), err
+// block sets a block, and prints its end.
+func (a *asking) block(ctx context.Context, c *client, values map[string]string, of control) (int, error) {
+	return a.printAnswer(ctx, c, http.MethodPut, "/v1/blocks", of.fields(values), nil, func() error {
+		_, err := fmt.Fprintf(c.stdout, "the block is in force %s\n", &of)
+		return err
+	})
 }
 
 // fields returns the fields of a request that has the given fields and those of c.
@@ -126,16 +119,9 @@ func (q *blockCommand) list(ctx context.Context, c *client) (int, error) {
 		control
 	}
 	var answer struct{ Blocks []item }
-	text, _, err := c.call(ctx, http.MethodGet, "/v1/blocks", nil, &answer)
-	switch {
-	case err != nil:
-		return 0, err
-	case q.JSON:
-		c.stdout.Write(text)
-	default:
-		printTable(c.stdout, "BLOCK\tEND\tBY\tAT\tREASON", answer.Blocks, func(b item) string {
+	return q.printAnswer(ctx, c, http.MethodGet, "/v1/blocks", nil, &answer, func() error {
+		return printTable(c.stdout, "BLOCK\tEND\tBY\tAT\tREASON", answer.Blocks, func(b item) string {
 			return fmt.Sprintf("%s\t%s\t%s\t%s\t%s", b.ID, &b.control, b.By, b.At.Format(time.RFC3339), b.Reason)
 		})
-	}
-	return ok, nil
+	})
 }

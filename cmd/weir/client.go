@@ -60,6 +60,20 @@ func (a *reaching) ask(name string, out io.Writer, do func(ctx context.Context, 
 	return code, nil
 }
 
+// printAnswer sends a request, and prints the response: as JSON, or by show once it is decoded into into.
+func (a *asking) printAnswer(ctx context.Context, c *client, method, path string, question, into any, show func() error) (int, error) {
+	text, _, err := c.call(ctx, method, path, question, into)
+	switch {
+	case err != nil:
+		return 0, err
+	case a.JSON:
+		_, err = c.stdout.Write(text)
+	default:
+		err = show()
+	}
+	return ok, err
+}
+
 func (a *reaching) client(stdout io.Writer) (*client, error) {
 	address := a.address()
 	c := &client{base: strings.TrimSuffix(address, "/"), stdout: stdout}

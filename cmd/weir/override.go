@@ -106,19 +106,13 @@ func (q *overrideCommand) run(stdout, _ io.Writer) (int, error) {
 		var set struct {
 			NotReached []string `json:"not_reached"`
 		}
-		text, _, err := c.call(ctx, http.MethodPost, "/v1/overrides", &question, &set)
-		switch {
-		case err != nil:
-			return 0, err
-		case q.JSON:
-			stdout.Write(text)
-		default:
-			fmt.Fprintf(stdout, "the override is in force %s\n", &question.control)
+		return q.printAnswer(ctx, c, http.MethodPost, "/v1/overrides", &question, &set, func() error {
+			_, err := fmt.Fprintf(stdout, "the override is in force %s\n", &question.control)
 			if len(set.NotReached) > 0 {
 				fmt.Fprintf(stdout, "members that did not reset the count: %s; repeat the command\n", strings.Join(set.NotReached, ", "))
 			}
-		}
-		return ok, nil
+			return err
+		})
 	})
 }
 
@@ -131,18 +125,12 @@ type topCommand struct {
 func (q *topCommand) run(stdout, _ io.Writer) (int, error) {
 	return q.ask("top", stdout, func(ctx context.Context, c *client) (int, error) {
 		var top admin.Top
-		text, _, err := c.call(ctx, http.MethodGet, fmt.Sprintf("/v1/top?n=%d", q.N), nil, &top)
-		switch {
-		case err != nil:
-			return 0, err
-		case q.JSON:
-			stdout.Write(text)
-		default:
-			printTable(stdout, "ASKED MOST\tKEY\tCHECKS, ABOUT", top.Asked, func(k admin.TopKey) string {
+		return q.printAnswer(ctx, c, http.MethodGet, fmt.Sprintf("/v1/top?n=%d", q.N), nil, &top, func() error {
+			err := printTable(stdout, "ASKED MOST\tKEY\tCHECKS, ABOUT", top.Asked, func(k admin.TopKey) string {
 				return fmt.Sprintf("%s\t%s\t%d", k.Limit, nameOf(k), k.Asks)
 			})
 			(&cluster{Top: top}).printTop(stdout)
-		}
-		return ok, nil
+			return err
+		})
 	})
 }

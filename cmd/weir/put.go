@@ -33,18 +33,12 @@ func (q *putCommand) run(stdout, _ io.Writer) (int, error) {
 			control
 		}{string(rules.Bytes), control{By: q.By, Reason: q.Reason}}
 		var answer admin.PublishedText
-		text, _, err := c.call(ctx, http.MethodPut, "/v1/rules", &question, &answer)
-		switch {
-		case err != nil:
-			return 0, err
-		case q.JSON:
-			stdout.Write(text)
-			return ok, nil
-		}
-		fmt.Fprintf(stdout, "version %d (%s) is in force\n", answer.Version, answer.Hash)
-		for _, warning := range answer.Warnings {
-			fmt.Fprintf(stdout, "warning: %s\n", warning)
-		}
-		return ok, nil
+		return q.printAnswer(ctx, c, http.MethodPut, "/v1/rules", &question, &answer, func() error {
+			_, err := fmt.Fprintf(stdout, "version %d (%s) is in force\n", answer.Version, answer.Hash)
+			for _, warning := range answer.Warnings {
+				fmt.Fprintf(stdout, "warning: %s\n", warning)
+			}
+			return err
+		})
 	})
 }

@@ -17,20 +17,10 @@ type raiseListCommand struct{ asking }
 func (q *raiseListCommand) run(stdout, _ io.Writer) (int, error) {
 	return q.ask("raise list", stdout, func(ctx context.Context, c *client) (int, error) {
 		var answer admin.Suggestions
-		text, _, err := c.call(ctx, http.MethodGet, "/v1/suggestions", nil, &answer)
-		switch {
-		case err != nil:
-			return 0, err
-		case q.JSON:
-			stdout.Write(text)
-			return ok, nil
-		}
-		return ok, printTable(stdout, "LIMIT\tKEY\tID\tDENIED\tSINCE\tNOW\tSUGGESTED RATE", answer.Suggestions, func(s admin.Suggestion) string {
-			key := "-"
-			if s.Key != nil {
-				key = shown(*s.Key)
-			}
-			return fmt.Sprintf("%s\t%s\t%s\t%.0f %%\t%s\t%s\t%d", s.Limit, key, s.ID, 100*s.Denied, s.Since.Format(time.RFC3339), s.Policy, s.Rate)
+		return q.printAnswer(ctx, c, http.MethodGet, "/v1/suggestions", nil, &answer, func() error {
+			return printTable(stdout, "LIMIT\tKEY\tID\tDENIED\tSINCE\tNOW\tSUGGESTED RATE", answer.Suggestions, func(s admin.Suggestion) string {
+				return fmt.Sprintf("%s\t%s\t%s\t%.0f %%\t%s\t%s\t%d", s.Limit, keyOrDash(s.Key), s.ID, 100*s.Denied, s.Since.Format(time.RFC3339), s.Policy, s.Rate)
+			})
 		})
 	})
 }
@@ -59,15 +49,9 @@ func (q *raiseAcceptCommand) run(stdout, _ io.Writer) (int, error) {
 			control
 		}{q.Limit, q.ID, q.control()}
 		var set struct{ Rate int64 }
-		text, _, err := c.call(ctx, http.MethodPost, "/v1/suggestions", &question, &set)
-		switch {
-		case err != nil:
-			return 0, err
-		case q.JSON:
-			stdout.Write(text)
-		default:
-			fmt.Fprintf(stdout, "an override with a rate of %d is in force %s\n", set.Rate, &question.control)
-		}
-		return ok, nil
+		return q.printAnswer(ctx, c, http.MethodPost, "/v1/suggestions", &question, &set, func() error {
+			_, err := fmt.Fprintf(stdout, "an override with a rate of %d is in force %s\n", set.Rate, &question.control)
+			return err
+		})
 	})
 }

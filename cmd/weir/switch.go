@@ -56,16 +56,10 @@ func (q *switchCommand) run(stdout, _ io.Writer) (int, error) {
 			Mode string `json:"mode"`
 			control
 		}{q.Rule, q.Mode, q.control()}
-		text, _, err := c.call(ctx, http.MethodPut, "/v1/switches", &question, nil)
-		switch {
-		case err != nil:
-			return 0, err
-		case q.JSON:
-			stdout.Write(text)
-		default:
-			fmt.Fprintf(stdout, "the switch is in force %s\n", &question.control)
-		}
-		return ok, nil
+		return q.printAnswer(ctx, c, http.MethodPut, "/v1/switches", &question, nil, func() error {
+			_, err := fmt.Fprintf(stdout, "the switch is in force %s\n", &question.control)
+			return err
+		})
 	})
 }
 
@@ -77,16 +71,9 @@ func (q *switchCommand) list(ctx context.Context, c *client) (int, error) {
 		control
 	}
 	var answer struct{ Switches []item }
-	text, _, err := c.call(ctx, http.MethodGet, "/v1/switches", nil, &answer)
-	switch {
-	case err != nil:
-		return 0, err
-	case q.JSON:
-		c.stdout.Write(text)
-	default:
-		printTable(c.stdout, "RULE\tMODE\tEND\tBY\tAT\tREASON", answer.Switches, func(w item) string {
+	return q.printAnswer(ctx, c, http.MethodGet, "/v1/switches", nil, &answer, func() error {
+		return printTable(c.stdout, "RULE\tMODE\tEND\tBY\tAT\tREASON", answer.Switches, func(w item) string {
 			return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s", w.Rule, w.Mode, &w.control, w.By, w.At.Format(time.RFC3339), w.Reason)
 		})
-	}
-	return ok, nil
+	})
 }

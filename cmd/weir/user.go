@@ -61,13 +61,7 @@ func (q *userCommand) run(stdout, _ io.Writer) (int, error) {
 		case q.Unblock:
 			return ok, c.unblock(ctx, values)
 		case q.Block:
-			text, end, err := c.block(ctx, values, q.control())
-			if err == nil && q.JSON {
-				stdout.Write(text)
-			} else if err == nil {
-				fmt.Fprintf(stdout, "the block is in force %s\n", end)
-			}
-			return ok, err
+			return q.block(ctx, c, values, q.control())
 		}
 		if q.Tier != "" {
 			values["tier"] = q.Tier

@@ -74,7 +74,7 @@ var ofBook = []Family[rules.BookStats]{
 				emit(factor, rule)
 			}
 		}},
-	{Name: "weir_rule_factor_changes_total", Help: "Changes of the factor of a rule with adapt, by reason: slow, errors or queue lower the factor, recovered raises it. Each node counts all changes that it has seen.",
+	{Name: "weir_rule_factor_changes_total", Help: "Changes of the factor of a rule with adapt, by reason: slow, errors or queue lower the factor, recovered raises it, other is unknown to this release. Each node counts all changes that it has seen.",
 		Kind: Counter, Labels: []string{"rule", "reason"}, Read: func(s *rules.BookStats, emit Emit) {
 			for rule, changes := range s.FactorChanges {
 				for reason, n := range changes {

@@ -138,7 +138,10 @@ func (p *pushbacks) deny(a *wire.Ask, t countsync.Time, r *wire.Result) bool {
 		r.RetryAfter = least
 		r.ResetAfter = b.reset - age
 		r.Receipt = 0
-		r.Source, r.At = wire.Pushback, b.at+int64(age)
+		r.Source, r.At = wire.Pushback, t.Now
+		if b.at != 0 { // the owner has denied a take
+			r.At = b.at + int64(age)
+		}
 	}
 	s.mu.Unlock()
 	return denied

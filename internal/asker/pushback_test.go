@@ -73,7 +73,7 @@ func TestPushbackNeedsSameNumbersAndEnoughUnits(t *testing.T) {
 	p.learn(&a, denial(3*time.Second), instant(1000))
 	r := wire.Result{Result: bucket.Result{Allowed: true, Receipt: 7}}
 	require.True(t, p.deny(&a, instant(2000), &r))
-	require.Equal(t, wire.Result{Result: bucket.Result{Limit: 10, Remaining: 2, RetryAfter: 3*time.Second - 1000, ResetAfter: 6*time.Second - 1000}, Source: wire.Pushback, At: 1000}, r)
+	require.Equal(t, wire.Result{Result: bucket.Result{Limit: 10, Remaining: 2, RetryAfter: 3*time.Second - 1000, ResetAfter: 6*time.Second - 1000}, Source: wire.Pushback, At: 2000}, r)
 	for field, edit := range map[string]func(l *bucket.Limit){
 		"Algorithm": func(l *bucket.Limit) { l.Algorithm = bucket.LeakyBucket },
 		"Rate":      func(l *bucket.Limit) { l.Rate++ },

@@ -165,11 +165,12 @@ func (b *Book) Replace(set *Set) error {
 	return b.enforce(set)
 }
 
-// Close stops watching the source and the published values. The last version stays current.
+// Close stops watching the source and the published values, and closes the source. The last version stays
+// current.
 func (b *Book) Close() error {
 	b.stop()
 	b.stopped.Wait()
-	return nil
+	return b.closeSource()
 }
 
 // BookStats describes the state of a Book.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
@@ -18,7 +19,8 @@ import (
 )
 
 // Source delivers the text of rules to a Book. A Source is for a single Book, which calls Next from one
-// goroutine at a time.
+// goroutine at a time. If the Source has a method Close() error, the Book calls it after the last call of Next,
+// also if OpenSource returns an error.
 type Source interface {
 	// Name returns a name for logs and Stats, such as a path or a URL. It must not contain credentials.
 	Name() string
@@ -117,7 +119,7 @@ func OpenSource(ctx context.Context, node *weir.Node, source Source, o BookOptio
 	b.source, b.stats.Source, b.cache = source, source.Name(), o.Cache
 	known, err := b.readFirst(ctx)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, b.closeSource())
 	}
 	b.republish()
 	b.start(func(ctx context.Context) { b.followSource(ctx, known) })
@@ -149,6 +151,14 @@ func (b *Book) readFirst(ctx context.Context) (known string, err error) {
 	}
 	b.noteText(hashOf(text.Bytes), err)
 	return text.Version, nil
+}
+
+// closeSource closes the source, if there is one to close.
+func (b *Book) closeSource() error {
+	if c, is := b.source.(io.Closer); is {
+		return c.Close()
+	}
+	return nil
 }
 
 // readNext returns the next text of the source.

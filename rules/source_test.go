@@ -175,3 +175,27 @@ func TestSourceThatCannotWaitIsReadRarely(t *testing.T) {
 		require.Less(t, log.count("the rules were refused"), 30)
 	})
 }
+
+// closable counts the calls of Close.
+type closable struct {
+	*fakeSource
+	closed int
+}
+
+func (s *closable) Close() error {
+	s.closed++
+	return nil
+}
+
+func TestBookClosesItsSource(t *testing.T) {
+	s := &closable{newFakeSource(ratedFile(1, 10)), 0}
+	b, _ := openSource(t, s, BookOptions{})
+	require.Zero(t, s.closed)
+	require.NoError(t, b.Close())
+	require.Equal(t, 1, s.closed)
+
+	s = &closable{newFakeSource("rules: 5"), 0}
+	_, err := OpenSource(t.Context(), startNode(t), s, BookOptions{})
+	require.ErrorContains(t, err, "fake.yaml:1:8: ")
+	require.Equal(t, 1, s.closed)
+}

@@ -57,6 +57,12 @@ func checkRedirect(r *http.Request, via []*http.Request) error {
 
 func (s *httpSource) Name() string { return s.name }
 
+// Close closes the connection, which the server would otherwise keep.
+func (s *httpSource) Close() error {
+	s.client.CloseIdleConnections()
+	return nil
+}
+
 // Next requests the text at once if none is known, unless a Retry-After has not passed, and otherwise
 // periodically. Nodes that were started together request it at different times.
 func (s *httpSource) Next(ctx context.Context, known string) (Text, error) {

@@ -305,3 +305,24 @@ func TestDeadConnectionToURLIsReplaced(t *testing.T) {
 	eventually(t, "no response", func() bool { return b.Stats().LastError != nil })
 	eventually(t, "changed", func() bool { return rateOf(b) == 20 })
 }
+
+func TestClosedBookLeavesNoConnection(t *testing.T) {
+	var open atomic.Int32
+	server := httptest.NewUnstartedServer(&ruleServer{text: ratedFile(1, 10)})
+	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		switch state {
+		case http.StateNew:
+			open.Add(1)
+		case http.StateClosed:
+			open.Add(-1)
+		}
+	}
+	server.Start()
+	defer server.Close()
+	source, err := NewSource(server.URL, SourceOptions{})
+	require.NoError(t, err)
+	b, _ := openSource(t, source, BookOptions{})
+	require.EqualValues(t, 1, open.Load())
+	require.NoError(t, b.Close())
+	eventually(t, "closed", func() bool { return open.Load() == 0 })
+}

@@ -6,7 +6,6 @@
 //		Key:    "/weir/production",
 //	})
 //	...
-//	defer source.Close() // after the Book
 //	book, err := rules.OpenSource(ctx, node, source, rules.BookOptions{})
 //
 // The value of the key is the text of a rules file: etcdctl put /weir/production <rules.yaml.

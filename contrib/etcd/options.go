@@ -13,26 +13,24 @@ import (
 )
 
 const (
-	defaultPoll    = 5 * time.Second
-	defaultTimeout = 5 * time.Second
-	keepalive      = 10 * time.Second // interval of the pings on a connection; gRPC allows no shorter interval
-	pingTimeout    = 3 * time.Second  // maximum time of a response to a ping
-	maxResponse    = 4 << 20          // bytes; more than the values that etcd stores by default
+	defaultPoll = 5 * time.Second
+	timeout     = 5 * time.Second
+	keepalive   = 10 * time.Second // interval of the pings on a connection; gRPC allows no shorter interval
+	pingTimeout = 3 * time.Second  // maximum time of a response to a ping
+	maxResponse = 4 << 20          // bytes; more than the values that etcd stores by default
 )
 
-// Options are the options of [New]. Client.Endpoints and Key are required; all other fields
-// may be zero.
+// Options are the options of [New]. Client.Endpoints and Key are required.
 type Options struct {
-	// Client configures the client of etcd: Endpoints, TLS, Username and Password. A zero
-	// DialTimeout is Timeout, a zero DialKeepAliveTime 10 s, a zero DialKeepAliveTimeout 3 s,
-	// a zero MaxCallRecvMsgSize 4 MiB, and without a Logger the client logs nothing. The
-	// Context has no effect.
+	// Client configures the client of etcd: Endpoints, TLS, Username and Password. Its
+	// DialTimeout also bounds a read. A zero DialTimeout is 5 s, a zero DialKeepAliveTime
+	// 10 s, a zero DialKeepAliveTimeout 3 s, a zero MaxCallRecvMsgSize 4 MiB, and without a
+	// Logger the client logs nothing. The Context has no effect.
 	Client clientv3.Config
 	// Key is the key whose value is the text of the rules.
 	Key string
-
-	Poll    time.Duration // interval of the reads without a change; 5 s if zero
-	Timeout time.Duration // maximum time of connecting, and of a read; 5 s if zero
+	// Poll is the interval of the reads without a change; 5 s if zero.
+	Poll time.Duration
 }
 
 // normalize returns the Options with defaults, and an error that names each invalid field.
@@ -50,12 +48,9 @@ func (o Options) normalize() (Options, error) {
 	if o.Poll < 0 {
 		wrong("Poll %v: use more than 0, or 0 for %v", o.Poll, defaultPoll)
 	}
-	if o.Timeout < 0 {
-		wrong("Timeout %v: use more than 0, or 0 for %v", o.Timeout, defaultTimeout)
-	}
-	o.Poll, o.Timeout = cmp.Or(o.Poll, defaultPoll), cmp.Or(o.Timeout, defaultTimeout)
+	o.Poll = cmp.Or(o.Poll, defaultPoll)
 	c := &o.Client
-	c.DialTimeout = cmp.Or(c.DialTimeout, o.Timeout)
+	c.DialTimeout = cmp.Or(c.DialTimeout, timeout)
 	c.DialKeepAliveTime = cmp.Or(c.DialKeepAliveTime, keepalive)
 	c.DialKeepAliveTimeout = cmp.Or(c.DialKeepAliveTimeout, pingTimeout)
 	c.MaxCallRecvMsgSize = cmp.Or(c.MaxCallRecvMsgSize, maxResponse)

@@ -122,10 +122,11 @@ func (s *server) remove(t *testing.T) {
 func open(t *testing.T, poll, timeout time.Duration, addrs ...string) *etcdrules.Source {
 	t.Helper()
 	cfg := config(addrs[0])
+	cfg.DialTimeout = timeout
 	for _, addr := range addrs[1:] {
 		cfg.Endpoints = append(cfg.Endpoints, "http://"+addr)
 	}
-	source, err := etcdrules.New(etcdrules.Options{Client: cfg, Key: key, Poll: poll, Timeout: timeout})
+	source, err := etcdrules.New(etcdrules.Options{Client: cfg, Key: key, Poll: poll})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, source.Close()) })
 	return source

@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -18,21 +17,12 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-var (
-	errClosed = errors.New("etcdrules: the Source is closed")
-	errEnded  = errors.New("the watch ended")
-)
+var errEnded = errors.New("the watch ended")
 
 // Source reads a key of etcd. It is a rules.Source for one Book.
 type Source struct {
 	options Options
-
-	closed context.Context // done once Close is called
-	end    context.CancelFunc
-
-	mu         sync.Mutex       // held by Next and Close
-	client     *clientv3.Client // nil if there is no connection
-	disconnect func()           // closes client; not nil if client is not
+	client  *clientv3.Client // nil if there is no connection
 }
 
 // New returns a Source. The Source connects in Next, so an unavailable server is not an error
@@ -42,9 +32,7 @@ func New(o Options) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Source{options: o}
-	s.closed, s.end = context.WithCancel(context.Background())
-	return s, nil
+	return &Source{options: o}, nil
 }
 
 // Name returns the endpoints and the key, without user and password.
@@ -65,33 +53,25 @@ func (s *Source) Name() string {
 func (s *Source) Next(ctx context.Context, known string) (rules.Text, error) {
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
-	defer context.AfterFunc(s.closed, cancel)()
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	text, err := s.nextText(ctx, known)
-	switch {
-	case err == nil:
-		return text, nil
-	case !errors.Is(err, fs.ErrNotExist):
-		s.drop()
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		_ = s.Close()
 	}
 	switch {
-	case s.closed.Err() != nil:
-		err = errClosed
-	case ctx.Err() != nil:
+	case err != nil && ctx.Err() != nil:
 		err = ctx.Err()
 	case errors.Is(err, context.DeadlineExceeded):
-		err = fmt.Errorf("%w: no endpoint with a quorum has answered within %v", err, s.options.Timeout)
+		err = fmt.Errorf("%w: no endpoint with a quorum has answered within %v", err, s.options.Client.DialTimeout)
 	}
-	return rules.Text{}, err
+	return text, err
 }
 
-// Close closes the connections. A call of Next ends with an error.
+// Close closes the connections. The Book of the Source calls it.
 func (s *Source) Close() error {
-	s.end()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.drop()
+	if s.client != nil {
+		_ = s.client.Close() // which ends the client despite an error
+		s.client = nil
+	}
 	return nil
 }
 
@@ -119,32 +99,22 @@ func (s *Source) nextText(ctx context.Context, known string) (rules.Text, error)
 }
 
 // connect ensures that there is a client. New waits only if there is a user to authenticate.
-func (s *Source) connect(ctx context.Context) error {
-	if s.client != nil {
-		return nil
+func (s *Source) connect(ctx context.Context) (err error) {
+	if s.client == nil {
+		config := s.options.Client
+		life, end := context.WithCancel(context.Background())
+		defer context.AfterFunc(ctx, end)()
+		config.Context = life
+		s.client, err = clientv3.New(config)
 	}
-	config := s.options.Client
-	life, end := context.WithCancel(context.Background())
-	config.Context = life
-	keep := context.AfterFunc(ctx, end)
-	client, err := clientv3.New(config)
-	keep()
-	if err != nil {
-		end()
-		return err
-	}
-	s.client, s.disconnect = client, func() {
-		_ = client.Close()
-		end()
-	}
-	return nil
+	return err
 }
 
 // present returns the present text, and the revision of the store at which it was read. The
 // read is linearizable. A revision of its own is not a version: after a restored backup, the
 // same revision may have another value.
 func (s *Source) present(ctx context.Context) (rules.Text, int64, error) {
-	limited, cancel := context.WithTimeout(ctx, s.options.Timeout)
+	limited, cancel := context.WithTimeout(ctx, s.options.Client.DialTimeout)
 	defer cancel()
 	response, err := s.client.Get(limited, s.options.Key)
 	switch {
@@ -163,7 +133,7 @@ func (s *Source) present(ctx context.Context) (rules.Text, int64, error) {
 // confirm the watch in time, the channel is closed.
 func (s *Source) watch(ctx context.Context, revision int64) clientv3.WatchChan {
 	watching, stop := context.WithCancel(ctx)
-	late := time.AfterFunc(s.options.Timeout, stop)
+	late := time.AfterFunc(s.options.Client.DialTimeout, stop)
 	defer late.Stop()
 	return s.client.Watch(watching, s.options.Key, clientv3.WithRev(revision))
 }
@@ -182,13 +152,5 @@ func (s *Source) await(ctx context.Context, changes clientv3.WatchChan) error {
 			return errEnded
 		}
 		return change.Err()
-	}
-}
-
-// drop closes the client.
-func (s *Source) drop() {
-	if s.client != nil {
-		s.disconnect()
-		s.client, s.disconnect = nil, nil
 	}
 }

@@ -3,7 +3,6 @@
 //
 //	source, err := pgrules.New(pgrules.Options{Connection: "postgres://weir@db/ops", Name: "production"})
 //	...
-//	defer source.Close() // after the Book
 //	book, err := rules.OpenSource(ctx, node, source, rules.BookOptions{})
 //
 // [Schema] creates the table. The text of the row is that of a rules file:

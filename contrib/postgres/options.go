@@ -22,25 +22,25 @@ import (
 var Schema string
 
 const (
-	defaultPoll    = 5 * time.Second
-	defaultTimeout = 5 * time.Second
+	defaultPoll = 5 * time.Second
+	timeout     = 5 * time.Second
 )
 
-// Options are the options of [New]. Name is required; all other fields may be zero.
+// Options are the options of [New]. Name is required.
 type Options struct {
 	// Connection is a URL or a list of keys and values, as psql accepts them. It may name
 	// several hosts. The environment (PGHOST, PGPASSWORD, ...) and the files of passwords and
-	// services add what it lacks. Only with sslmode=verify-full is the server authenticated.
+	// services add what it lacks. Its connect_timeout, 5 s by default, also bounds a query.
+	// Only with sslmode=verify-full is the server authenticated.
 	Connection string
 	// Name is the name of the row in the table weir_rules.
 	Name string
-
-	Poll    time.Duration // interval of the queries without a notification; 5 s if zero
-	Timeout time.Duration // maximum time of a query, and of connecting to a host; 5 s if zero
+	// Poll is the interval of the queries without a notification; 5 s if zero.
+	Poll time.Duration
 }
 
-// parse returns the configuration of the connection, and the Options with defaults.
-func (o Options) parse() (*pgconn.Config, Options, error) {
+// parse returns the configuration of the connection.
+func (o Options) parse() (*pgconn.Config, error) {
 	var errs []error
 	wrong := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("%w pgrules.Options: %s", weir.ErrInvalid, fmt.Sprintf(format, args...)))
@@ -51,9 +51,6 @@ func (o Options) parse() (*pgconn.Config, Options, error) {
 	if o.Poll < 0 {
 		wrong("Poll %v: use more than 0, or 0 for %v", o.Poll, defaultPoll)
 	}
-	if o.Timeout < 0 {
-		wrong("Timeout %v: use more than 0, or 0 for %v", o.Timeout, defaultTimeout)
-	}
 	config, err := pgconn.ParseConfig(o.Connection)
 	switch file := new(fs.PathError); {
 	case errors.As(err, &file):
@@ -61,8 +58,7 @@ func (o Options) parse() (*pgconn.Config, Options, error) {
 	case err != nil: // err may contain a part of the password
 		wrong("Connection, or the PG variables of the environment, cannot be parsed: use postgres://USER@HOST/DATABASE, and try it with psql")
 	}
-	o.Poll, o.Timeout = cmp.Or(o.Poll, defaultPoll), cmp.Or(o.Timeout, defaultTimeout)
-	return config, o, errors.Join(errs...)
+	return config, errors.Join(errs...)
 }
 
 // connecting marks the context of a connection attempt.
@@ -73,7 +69,7 @@ var errNoCancel = errors.New("pgrules: the query of a broken connection is not c
 // prepare sets the parameters of the connections. The client of Postgres also dials to cancel
 // the query of a broken connection. A Source never does so, because the query is a short one
 // and the host may be gone.
-func prepare(config *pgconn.Config, timeout time.Duration) {
+func prepare(config *pgconn.Config) {
 	config.ConnectTimeout = cmp.Or(config.ConnectTimeout, timeout)
 	config.RuntimeParams["client_encoding"] = "UTF8"
 	if config.RuntimeParams["application_name"] == "" {

@@ -2,7 +2,6 @@ package pgrules_test
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -11,10 +10,10 @@ import (
 )
 
 func TestOptionsNameEachInvalidField(t *testing.T) {
-	_, err := pgrules.New(pgrules.Options{Connection: "postgres://weir:sup3r/secret@db:5432/ops", Poll: -1, Timeout: -time.Second})
+	_, err := pgrules.New(pgrules.Options{Connection: "postgres://weir:sup3r/secret@db:5432/ops", Poll: -1})
 	require.ErrorIs(t, err, weir.ErrInvalid)
 	for _, part := range []string{
-		"Name is empty", "Poll -1ns", "Timeout -1s", "Connection, or the PG variables of the environment, cannot be parsed",
+		"Name is empty", "Poll -1ns", "Connection, or the PG variables of the environment, cannot be parsed",
 	} {
 		require.ErrorContains(t, err, part)
 	}

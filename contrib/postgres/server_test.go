@@ -173,8 +173,9 @@ func (s *server) remove(t *testing.T) {
 // open returns a Source of the row, at a server or a proxy.
 func open(t *testing.T, addr string, poll, timeout time.Duration) *pgrules.Source {
 	t.Helper()
-	source, err := pgrules.New(pgrules.Options{Connection: url(cmp.Or(addr, "127.0.0.1:1")), Name: row, Poll: poll, Timeout: timeout})
+	source, err := pgrules.New(pgrules.Options{Connection: url(cmp.Or(addr, "127.0.0.1:1")), Name: row, Poll: poll})
 	require.NoError(t, err)
+	source.SetTimeout(timeout)
 	t.Cleanup(func() { require.NoError(t, source.Close()) })
 	return source
 }

@@ -1,6 +1,7 @@
 package pgrules
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,7 +9,6 @@ import (
 	"net"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -38,19 +38,12 @@ var query = `SELECT version, CASE WHEN version <> $2 THEN left(text, ` + strconv
 FROM (SELECT text, revision || '-' || left(encode(sha256(convert_to(text, 'UTF8')), 'hex'), 12) AS version
 	FROM weir_rules WHERE name = $1 AND text IS NOT NULL) AS present`
 
-var errClosed = errors.New("pgrules: the Source is closed")
-
 // Source reads a row of the table weir_rules. It is a rules.Source for one Book.
 type Source struct {
-	config  *pgconn.Config
-	name    string // of the row
-	poll    time.Duration
-	timeout time.Duration
+	config *pgconn.Config
+	name   string // of the row
+	poll   time.Duration
 
-	closed context.Context // done once Close is called
-	end    context.CancelFunc
-
-	mu      sync.Mutex     // held by Next and Close
 	conn    *pgconn.PgConn // nil if there is no connection
 	read    time.Time      // time of the last query
 	changed bool           // a notification has arrived since the last query began
@@ -59,13 +52,12 @@ type Source struct {
 // New returns a Source. The Source connects in Next, so an unavailable server is not an error
 // here. The error is weir.ErrInvalid, and names the remedy.
 func New(o Options) (*Source, error) {
-	config, o, err := o.parse()
+	config, err := o.parse()
 	if err != nil {
 		return nil, err
 	}
-	prepare(config, o.Timeout)
-	s := &Source{config: config, name: o.Name, poll: o.Poll, timeout: o.Timeout}
-	s.closed, s.end = context.WithCancel(context.Background())
+	prepare(config)
+	s := &Source{config: config, name: o.Name, poll: cmp.Or(o.Poll, defaultPoll)}
 	config.OnNotification = func(*pgconn.PgConn, *pgconn.Notification) { s.changed = true }
 	return s, nil
 }
@@ -80,32 +72,19 @@ func (s *Source) Name() string {
 // missing row is an error that wraps fs.ErrNotExist. After any other error, the next call
 // connects again.
 func (s *Source) Next(ctx context.Context, known string) (rules.Text, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(s.closed, cancel)()
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	for {
 		text, err := s.present(ctx, known)
 		if err == nil && text.Version == known {
 			err = s.await(ctx)
 		}
-		switch {
-		case s.closed.Err() != nil:
-			return rules.Text{}, errClosed
-		case err != nil:
-			return rules.Text{}, err
-		case text.Version != known:
-			return text, nil
+		if err != nil || text.Version != known {
+			return text, err
 		}
 	}
 }
 
-// Close closes the connection. A call of Next ends with an error.
+// Close closes the connection. The Book of the Source calls it.
 func (s *Source) Close() error {
-	s.end()
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.disconnect()
 	return nil
 }
@@ -116,7 +95,7 @@ func (s *Source) present(ctx context.Context, known string) (rules.Text, error) 
 		return rules.Text{}, err
 	}
 	s.read, s.changed = time.Now(), false
-	limited, cancel := context.WithTimeout(ctx, s.timeout)
+	limited, cancel := context.WithTimeout(ctx, s.config.ConnectTimeout)
 	defer cancel()
 	result := s.conn.ExecParams(limited, query, [][]byte{[]byte(s.name), []byte(known)}, nil, nil, nil).Read()
 	switch {
@@ -134,7 +113,7 @@ func (s *Source) connect(ctx context.Context) error {
 	if s.conn != nil {
 		return nil
 	}
-	whole := s.config.ConnectTimeout*time.Duration(1+len(s.config.Fallbacks)) + s.timeout // each host, and LISTEN
+	whole := s.config.ConnectTimeout * time.Duration(2+len(s.config.Fallbacks)) // each host, and LISTEN
 	limited, cancel := context.WithTimeout(context.WithValue(ctx, connecting{}, true), whole)
 	defer cancel()
 	conn, err := pgconn.ConnectConfig(limited, s.config)

@@ -211,24 +211,21 @@ func testDown(t *testing.T, s Store) {
 }
 
 func testClose(t *testing.T, s Store) {
-	s.Put(t, Text(1))
 	proxy := lab.StartProxy(t, s.Addr)
+	n := testnode.Fleet(t, 1, nil)[0]
 	for _, silent := range []bool{false, true} {
-		source := s.open(t, proxy.Addr(), never, enough)
-		text := nextText(t, source, "", 1)
+		s.Put(t, Text(1))
+		book := s.book(t, n, s.open(t, proxy.Addr(), never, enough))
 		proxy.SetSilent(silent)
-		ended := make(chan error)
-		go func() {
-			_, err := source.Next(context.Background(), text.Version)
-			ended <- err
-		}()
-		time.AfterFunc(soon/3, func() { _ = source.Close() })
-		expect(t, <-ended != nil, "Next of a closed Source returns no error")
-		ensure(t, source.Close())
-		_, err := source.Next(t.Context(), "")
-		expect(t, err != nil, "Next after Close returns no error")
-		lab.Eventually(t, "no goroutine of the client is left", func() bool { return !runs(s.Client) })
+		time.Sleep(soon / 3) // until Next waits
+		ensure(t, book.Close())
+		lab.Eventually(t, "no goroutine of the client is left by Close", func() bool { return !runs(s.Client) })
 		proxy.SetSilent(false)
+
+		s.Put(t, "rules: 5")
+		_, err := rules.OpenSource(t.Context(), n.Node, s.open(t, proxy.Addr(), never, enough), rules.BookOptions{})
+		expect(t, err != nil, "an invalid text has no error")
+		lab.Eventually(t, "no goroutine of the client is left by an error", func() bool { return !runs(s.Client) })
 	}
 }
 

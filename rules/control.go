@@ -71,8 +71,9 @@ func (p *publishedControl) control() Control {
 // lastSecond is the last second that RFC 3339 can express.
 const lastSecond = 253_402_300_799
 
-// unixTime returns the time of a published value, within the times that RFC 3339 can express.
-func unixTime(s int64) time.Time { return time.Unix(min(max(s, 0), lastSecond), 0) }
+// unixTime returns the time of a published value, within the times that RFC 3339 can express. It is never 0,
+// which stands for no end.
+func unixTime(s int64) time.Time { return time.Unix(min(max(s, 1), lastSecond), 0) }
 
 // until returns the end for a log line.
 func (c *Control) until() string {

@@ -216,7 +216,7 @@ func (r *adaptRun) swing(from, to time.Duration) float64 {
 func TestFactorFollowsCapacityDespiteFaults(t *testing.T) {
 	const (
 		perSecond = "{rate: 200, per: 1s}"
-		inFlight  = "{algorithm: in_flight, rate: 60}"
+		inFlight  = "{algorithm: in_flight, rate: 66}"
 		adapts    = "adapt: {latency: 300ms}"
 	)
 	for _, r := range []*adaptRun{
@@ -256,7 +256,7 @@ func TestFactorFollowsCapacityDespiteFaults(t *testing.T) {
 }
 
 func TestFixedLimitOverloadsSlowerBackend(t *testing.T) {
-	for limit, least := range map[string]float64{"{rate: 200, per: 1s}": 10, "{algorithm: in_flight, rate: 60}": 1.6} {
+	for limit, least := range map[string]float64{"{rate: 200, per: 1s}": 10, "{algorithm: in_flight, rate: 66}": 1.6} {
 		r := &adaptRun{limit: limit}
 		synctest.Test(t, r.run)
 		p99, _ := r.figures(25*time.Second, 50*time.Second)

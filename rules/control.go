@@ -63,7 +63,7 @@ func (c *Control) published() publishedControl {
 func (p *publishedControl) control() Control {
 	c := Control{By: p.By, Reason: p.Reason, At: unixTime(p.At)}
 	if p.Until != 0 {
-		c.Until = unixTime(p.Until)
+		c.Until = unixTime(max(p.Until, 1)) // 0 stands for no end
 	}
 	return c
 }

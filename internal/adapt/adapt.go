@@ -6,8 +6,8 @@
 // completes requests in time, the factor rises: at once to just below the part that the backend has borne,
 // and after a rest in steps that grow.
 //
-// All judgments compare two numbers of the same Sample. A report that is late, lost or counted twice changes both
-// numbers, and so has little effect.
+// Each comparison uses two numbers of the same Sample. If a report is late, lost or counted twice, both numbers
+// change, and the result is nearly the same.
 package adapt
 
 import "time"
@@ -23,8 +23,8 @@ type Bounds struct {
 
 // The constants of the controller, chosen by the simulation in the tests of this package.
 const (
-	lowest   = 0.5   // part of the factor that a decrease leaves at least
-	mildest  = 0.95  // part of the factor that a decrease leaves at most
+	lowest   = 0.5   // minimum of the new factor after a decrease, as a part of the old
+	mildest  = 0.95  // maximum of the new factor after a decrease, as a part of the old
 	goal     = 0.8   // of Bounds.Latency: the mean latency to which a decrease brings the requests of an in-flight limit
 	calm     = 0.7   // of Bounds.Latency: with a higher mean latency, the factor does not rise
 	plateau  = 0.95  // of the ceiling: to which the factor rises at once
@@ -37,7 +37,7 @@ const (
 	settling = 900 * time.Millisecond // until the effect of a change shows in the Samples
 	stepping = 500 * time.Millisecond // between two steps
 	resting  = 2 * time.Second        // on the plateau
-	longest  = 3                      // seconds of a queue for whose end a decrease waits
+	longest  = 3                      // maximum latency of a queue in seconds, for the wait before the next decrease
 )
 
 // Reason is the cause of the last change of a factor.
@@ -64,8 +64,8 @@ type State struct {
 	changed time.Time // last change, by the clock of this node
 	step    float64   // last step beyond the plateau; 0 before the first
 	rested  bool      // the factor has rested on the plateau
-	worst   float64   // mean latency at the last decrease
-	quiet   float64   // mean latency while no queue grows, smoothed; 0 if it is not known
+	worst   float64   // mean latency in seconds at the time of the last decrease
+	quiet   float64   // smoothed mean latency in seconds without a growing queue; 0 if unknown
 }
 
 // Next returns the State after a Sample. Without measurements, the factor stays.
@@ -98,7 +98,7 @@ func (s *State) judge(b *Bounds) Reason {
 	switch {
 	case isAbove(r.failed, r.done, b.Errors):
 		return Errors
-	case r.done > 1.05*r.started: // requests of a queue that ends are slow
+	case r.done > 1.05*r.started: // the queue becomes shorter, and its requests are slow
 	case isAbove(r.slow, r.done, b.Slow):
 		return Slow
 	case mean > target && r.busy > 10*target:
@@ -118,13 +118,13 @@ func (s *State) judge(b *Bounds) Reason {
 // isLowered reports whether the last change was a decrease.
 func (s *State) isLowered() bool { return s.Reason != Unchanged && s.Reason != Recovered }
 
-// decreaseWait returns the time from a change to a decrease. An overload shall not be punished twice.
+// decreaseWait returns the minimum time from a change to a decrease, so that an overload causes a single decrease.
 func (s *State) decreaseWait(b *Bounds) time.Duration {
 	r := &s.recent
 	switch {
-	case r.denied < 1: // the limit is still above the demand, so the last decrease had no effect
+	case r.denied < 1: // the limit is above the demand, so the last decrease had no effect
 		return stepping
-	case !b.InFlight && s.isLowered() && r.latency() < 1.1*s.worst: // the queue may end without another decrease
+	case !b.InFlight && s.isLowered() && r.latency() < 1.1*s.worst: // the queue may become shorter without another decrease
 		return settling + time.Duration(2*min(r.latency(), longest)*float64(time.Second))
 	}
 	return settling
@@ -146,7 +146,7 @@ func (s *State) decrease(b *Bounds, reason Reason, now time.Time) {
 		f = s.Factor * (goal / max(excess, goal))
 		ceiling = f
 	default:
-		if s.isLowered() && !r.grows() { // the last decrease was enough, and the queue is long
+		if s.isLowered() && !r.grows() { // the factor is low enough, but the queue is still long
 			ceiling = max(ceiling, s.Ceiling)
 		}
 		f *= 1 - min(max(0.15*(excess-0.7), 0.05), 0.5)

@@ -11,7 +11,7 @@ type totals struct {
 // enough is the number of requests of a Sample that is not smoothed.
 const enough = 50
 
-// merge makes m the later part of t. The fewer requests m has, the more t keeps of the earlier Samples.
+// merge adds a Sample to t. If m has less than enough requests, t keeps a part of the earlier Samples.
 func (t *totals) merge(m Sample) {
 	w := min(1, float64(max(m.Done, m.Started)+1)/enough)
 	for _, p := range []struct {
@@ -25,20 +25,21 @@ func (t *totals) merge(m Sample) {
 	}
 }
 
-// latency returns the mean latency of the requests in flight in seconds, by Little's law. It shows a queue before
-// the requests in it end. While the demand rises, few requests have ended, so the started ones bound the result.
+// latency returns the mean latency of the requests in flight in seconds, by Little's law. A queue raises the result
+// before the queued requests end. The started requests bound the result while the demand rises, because few
+// requests have ended then.
 func (t *totals) latency() float64 { return t.busy / max(t.done, 0.6*t.started, 1) }
 
-// grows reports whether more requests start than end, by more than chance explains.
+// grows reports whether significantly more requests start than end.
 func (t *totals) grows() bool { return t.started > growing*t.done+noise*math.Sqrt(t.done) }
 
-// completed returns the part of the started requests that the backend completes, at the upper end of what chance
-// allows. The fewer requests there are, the milder is a decrease.
+// completed returns an upper bound of the part of the started requests that the backend completes. The bound is
+// higher for a smaller number of requests.
 func (t *totals) completed() float64 {
 	return (max(t.done-t.failed, 0) + noise*math.Sqrt(t.started)) / max(t.started, 1)
 }
 
-// isAbove reports whether a part of n is above the bound by more than chance explains.
+// isAbove reports whether the part of n requests is significantly above the bound.
 func isAbove(part, n, bound float64) bool {
 	return part > bound*n+2*math.Sqrt(bound*n)+1
 }

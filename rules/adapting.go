@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"math"
@@ -16,25 +17,25 @@ import (
 	"github.com/weir-go/weir/internal/loglimit"
 )
 
-// The measurements of a rule with Adapt are counts of the cluster. Each node debits its own, and the sums are the
-// same for all nodes, also after the loss of a member. One node at a time, the decider, reads the sums and
-// publishes the factor. During a split each side has a decider, and afterwards the later value remains.
+// Nodes debit their measurements of a rule with Adapt to counts of the cluster. So the totals survive the loss of a
+// member. One node at a time, the decider, reads the totals and publishes the factor. During a split, each side has
+// a decider. After the split, all nodes keep the value of the majority.
 
 const (
-	adaptEvery = 250 * time.Millisecond // between two reports of a rule with requests, and between two decisions
-	adaptIdle  = time.Second            // between two looks at the rules while none has requests
+	adaptEvery = 250 * time.Millisecond // interval of the reports and decisions of a rule with requests
+	adaptIdle  = time.Second            // interval of the checks for requests to an idle rule
 )
 
-// newMeasureLimit returns the limit of the counts of measurements, which denies nothing. A count is reset once in
-// ten minutes, far below its Rate.
+// newMeasureLimit returns the limit of the counts of measurements, which denies nothing. A count stays
+// far below its Rate within its window of ten minutes.
 func newMeasureLimit() weir.Limit {
 	return weir.Limit{Name: "weir:adapt", Algorithm: weir.FixedWindow, Rate: 1e12, Per: 10 * time.Minute, Partition: weir.FailOpen, NoLeases: true}
 }
 
-// measures are the names of the counts of a rule. That of busy changes with each report.
+// measures names the counts of a rule. Each report increases the count busy.
 var measures = [...]string{"busy", "started", "done", "slow", "failed", "denied"}
 
-// numbers are the units of the measures of a rule.
+// numbers has a number of units for each of the measures.
 type numbers [len(measures)]int64
 
 // busyUnit is the unit of the count of busy.
@@ -56,19 +57,19 @@ type adapter struct {
 	book       *Book
 	limiter    *weir.Limiter
 	decisions  map[string]*decision // by rule
-	serving    string               // members at the last call of run
-	last       time.Time            // of the last call of run
+	serving    string               // the serving members at the last call of run
+	last       time.Time            // time of the last call of run
 	unreported loglimit.Line
 }
 
-// decision is the state of a rule at its decider.
+// decision is the state of a rule on its decider.
 type decision struct {
 	adapt.State
-	version uint64  // of the published value that State continues
-	isKnown bool    // whether totals were read
-	totals  numbers // of the last call of decide
-	last    numbers // difference of the last two totals
-	active  bool    // the cluster has requests to the rule
+	version uint64  // version of the last published value
+	isKnown bool    // totals has been read
+	totals  numbers // counts at the last call of read
+	last    numbers // increase of the counts before the last call of read
+	active  bool    // the counts have changed
 }
 
 // adapt reports and decides until ctx is done. Without rules with Adapt, it waits for them.
@@ -108,8 +109,8 @@ func (a *adapter) run(ctx context.Context, s *Snapshot, now time.Time) (active b
 	members := a.book.node.Members()
 	serving := slices.DeleteFunc(slices.Clone(members), func(m weir.Member) bool { return m.State != weir.Serving })
 	hasMajority := 2*len(serving) > len(members)
-	// After a change of the members, counts of sides may be merged. After a pause of this process, another node has
-	// decided. The decisions begin anew from the published values.
+	// A change of the members may merge the counts of two sides. During a pause of this process, another node
+	// decides. In both cases, this node starts again from the published value.
 	if names := fmt.Sprint(serving); names != a.serving || now.Sub(a.last) > 2*adaptIdle {
 		clear(a.decisions)
 		a.serving = names
@@ -139,8 +140,8 @@ func (a *adapter) run(ctx context.Context, s *Snapshot, now time.Time) (active b
 	return active
 }
 
-// isDecider reports whether this node decides the factor of a rule: as the owner of the first count, so that it
-// reads the count without a message, or as one of the other members while the owner is lost.
+// isDecider reports whether this node decides the factor of a rule. The decider is the owner of the first count,
+// which reads this count without a message. If the owner is not serving, the decider is another member.
 func (a *adapter) isDecider(rule string, serving []weir.Member) bool {
 	owner := a.limiter.Owner(measureKey(rule, 0)).Name
 	if at := slices.IndexFunc(serving, func(m weir.Member) bool { return m.Name == owner }); at >= 0 {
@@ -167,8 +168,8 @@ func (a *adapter) report(ctx context.Context, rule string, sample adapt.Sample) 
 	})
 }
 
-// read returns the measurements of all nodes in the time of the last two reports. ok is false if they are not
-// known: a total has been reset, or is that of a replica that lacks the last reports.
+// read returns the measurements of all nodes since the call before the last call. ok is false if a count has
+// decreased, because its window has ended, or because a replica lacks the last reports.
 func (a *adapter) read(ctx context.Context, rule string, d *decision) (sample adapt.Sample, ok bool) {
 	var mu sync.Mutex
 	now, failed := d.totals, false
@@ -191,15 +192,16 @@ func (a *adapter) read(ctx context.Context, rule string, d *decision) (sample ad
 		ok = ok && change[i] >= 0
 	}
 	d.active = change[0] != 0
-	d.isKnown, d.totals = !failed, now
-	if d.last = change; !ok {
+	d.totals, d.last = now, change
+	if !ok {
 		d.last = numbers{}
 	}
+	d.isKnown = ok || !d.isKnown && !failed // after a decrease, the next call reads the totals only
 	return sum.sample(), ok
 }
 
-// decide computes the factor of a rule, and publishes it if it has changed by a percent. The values of a side
-// without a majority have low versions: after the split, that of the majority remains.
+// decide computes the factor of a rule, and publishes a factor that has changed by 1 %. A side without a majority
+// publishes low versions, so that the value of the majority replaces its values after the split.
 func (a *adapter) decide(ctx context.Context, r *Rule, d *decision, hasMajority bool) {
 	sample, ok := a.read(ctx, r.Name, d)
 	if !ok {
@@ -223,7 +225,7 @@ func (a *adapter) decide(ctx context.Context, r *Rule, d *decision, hasMajority 
 	a.book.refresh()
 }
 
-// follow continues the published State, if another node has decided since.
+// follow replaces the State by a value that another node has published.
 func (a *adapter) follow(rule string, d *decision, now time.Time) {
 	values, _ := a.book.values.Published(adaptPrefix + rule)
 	if len(values) == 0 || values[0].Name != adaptPrefix+rule || values[0].Version == d.version {
@@ -236,6 +238,9 @@ func (a *adapter) follow(rule string, d *decision, now time.Time) {
 }
 
 func (a *adapter) logFailure(rule string, err error) {
+	if errors.Is(err, weir.ErrClosed) {
+		return
+	}
 	if unlogged, due := a.unreported.Due(time.Now()); due {
 		a.book.log.Warn("cannot adapt a rule: its factor stays", "rule", rule, "error", err, "unlogged", unlogged)
 	}

@@ -72,7 +72,7 @@ func (s *httpSource) Next(ctx context.Context, known string) (Text, error) {
 	var wait time.Duration
 	for {
 		if known != "" {
-			wait = s.every - s.every/10 + rand.N(s.every/5)
+			wait = s.every - rand.N(s.every/5) // at most Poll, which may be the longest duration
 		}
 		pause := time.NewTimer(max(wait, time.Until(s.notBefore)))
 		select {

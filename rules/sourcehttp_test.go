@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -325,4 +326,17 @@ func TestClosedBookLeavesNoConnection(t *testing.T) {
 	require.EqualValues(t, 1, open.Load())
 	require.NoError(t, b.Close())
 	eventually(t, "closed", func() bool { return open.Load() == 0 })
+}
+
+func TestLongestPollOfURLIsNoBusyLoop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &ruleServer{text: ratedFile(1, 10)}
+		source, err := NewSource("https://rules.example.com/", SourceOptions{Poll: math.MaxInt64, Transport: transport{s}})
+		require.NoError(t, err)
+		b, _ := openSource(t, source, BookOptions{})
+		defer b.Close()
+		time.Sleep(time.Hour)
+		requests, _ := s.counts()
+		require.Equal(t, 1, requests)
+	})
 }

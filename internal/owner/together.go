@@ -93,22 +93,16 @@ func (o *Owner) TakeAll(v *view.View, as view.Standing, asks []wire.Ask, now int
 			s.parts[i] = part.Limit(o.regionLimit(a, now))
 			limit = &s.parts[i]
 		}
-		results[i].StoodIn, results[i].Ahead, results[i].Banned, results[i].At = as != view.AsOwner, 0, false, now
-		results[i].Paused = false
-		results[i].Source = source
-		if (a.BansKeys || a.Pauses) && o.denyBanned(a, now, &results[i]) {
+		r := &results[i]
+		r.StoodIn, r.Ahead, r.Banned, r.Paused, r.At, r.Source = as != view.AsOwner, 0, false, false, now, source
+		if o.refuse(a, now, r) {
 			closed = closed || !a.Shadow
 			continue
 		}
-		if source == wire.FailedClosed {
-			results[i].Result = bucket.Result{RetryAfter: view.OutageRetry, ResetAfter: view.OutageRetry}
-			closed = closed || !a.Shadow
-			continue
-		}
-		if results[i].Ahead = o.unitsAhead(a, limit, now); results[i].Ahead > 0 {
+		if r.Ahead = o.unitsAhead(a, limit, now); r.Ahead > 0 {
 			if a.Shadow {
-				results[i].Result = o.counts.Peek(a.ID, limit, now, a.Units)
-				denyBehind(results[i].Ahead, limit, &results[i].Result)
+				r.Result = o.counts.Peek(a.ID, limit, now, a.Units)
+				denyBehind(r.Ahead, limit, &r.Result)
 				continue
 			}
 			closed = true
@@ -144,6 +138,19 @@ func (o *Owner) TakeAll(v *view.View, as view.Standing, asks []wire.Ask, now int
 			r.RetryAfter = v.RetryAfter(as, r.Source, r.RetryAfter)
 		}
 	}
+}
+
+// refuse reports whether no count decides the ask: its key is banned or paused, or r has the Source
+// FailedClosed. It then sets the denial.
+func (o *Owner) refuse(a *wire.Ask, now int64, r *wire.Result) bool {
+	if (a.BansKeys || a.Pauses) && o.denyBanned(a, now, r) {
+		return true
+	}
+	if r.Source != wire.FailedClosed {
+		return false
+	}
+	r.Result = bucket.Result{RetryAfter: view.OutageRetry, ResetAfter: view.OutageRetry}
+	return true
 }
 
 // begin counts the takes of asks as tentative before they are made, if their request has

@@ -159,6 +159,15 @@ func (a *api) deleteOverride(r *request) (int, any, error) {
 	return http.StatusNoContent, nil, nil
 }
 
+// readID reads the ID of a key from a list.
+func readID(id string) (raw [16]byte, err error) {
+	given, err := hex.DecodeString(id)
+	if err != nil || len(given) != len(raw) {
+		return raw, refuse(http.StatusBadRequest, "id is %q: use the 32 hexadecimal digits from the list", shorten(id))
+	}
+	return [16]byte(given), nil
+}
+
 // idOf returns the ID of a key of a limit, which the parameter key or id names. what names the value that
 // the request is about.
 func (r *request) idOf(what, limit, key, id string) (raw [16]byte, err error) {
@@ -166,11 +175,7 @@ func (r *request) idOf(what, limit, key, id string) (raw [16]byte, err error) {
 	case hasKey == hasID:
 		return raw, refuse(http.StatusBadRequest, "name the %s: send key, or the id from the list", what)
 	case hasID:
-		given, err := hex.DecodeString(id)
-		if err != nil || len(given) != len(raw) {
-			return raw, refuse(http.StatusBadRequest, "id is %q: use the 32 hexadecimal digits from the list", shorten(id))
-		}
-		return [16]byte(given), nil
+		return readID(id)
 	}
 	var wrong faults
 	if wrong.checkKey(key); wrong != nil {

@@ -33,22 +33,15 @@ type Suggestions struct {
 func (a *api) suggestions(r *request) (int, any, error) {
 	all := a.book.Suggestions()
 	answer := Suggestions{make([]Suggestion, len(all))}
-	type limitID struct {
-		limit string
-		id    [16]byte
-	}
-	known := make(map[limitID]weir.TopKey)
-	if len(all) > 0 {
-		top, err := a.node.TopKeys(r.Context(), maxTop)
-		if err != nil {
-			return 0, nil, err
-		}
-		for _, k := range top.Denied {
-			known[limitID{k.Limit, k.ID}] = k
-		}
+	top, err := a.node.TopKeys(r.Context(), maxTop)
+	if err != nil {
+		return 0, nil, err
 	}
 	for i, s := range all {
-		k := showKey(known[limitID{s.Limit, s.ID}])
+		var k TopKey
+		if at := slices.IndexFunc(top.Denied, func(k weir.TopKey) bool { return k.Limit == s.Limit && k.ID == s.ID }); at >= 0 {
+			k = showKey(top.Denied[at])
+		}
 		answer.Suggestions[i] = Suggestion{Limit: s.Limit, ID: hex.EncodeToString(s.ID[:]), Key: k.Key, Masked: k.Masked, Denied: s.Denied, Since: s.Since.UTC(), Rate: s.Rate, Burst: s.Burst}
 		if l, _, ok := r.rules.Limit(s.Limit); ok {
 			answer.Suggestions[i].Policy = rules.Describe(r.rules.InForce(l).ForTier(""))
@@ -67,9 +60,9 @@ func (a *api) acceptSuggestion(r *request) (int, any, error) {
 		field{name: "until", into: &c.Until, required: true}, field{name: "by", into: &c.By}, field{name: "reason", into: &c.Reason, required: true}); err != nil {
 		return 0, nil, err
 	}
-	raw, err := hex.DecodeString(id)
-	if err != nil || len(raw) != 16 {
-		return 0, nil, refuse(http.StatusBadRequest, "id is %q: use the 32 hexadecimal digits from the list", shorten(id))
+	raw, err := readID(id)
+	if err != nil {
+		return 0, nil, err
 	}
 	var wrong faults
 	wrong.checkControl(&c, r, time.Now())
@@ -77,12 +70,12 @@ func (a *api) acceptSuggestion(r *request) (int, any, error) {
 		return 0, nil, err
 	}
 	all := a.book.Suggestions()
-	i := slices.IndexFunc(all, func(s rules.Suggestion) bool { return s.Limit == limit && s.ID == [16]byte(raw) })
+	i := slices.IndexFunc(all, func(s rules.Suggestion) bool { return s.Limit == limit && s.ID == raw })
 	if i < 0 {
-		return 0, nil, refuse(http.StatusNotFound, "there is no suggestion for this key of %q: list the suggestions again", limit)
+		return 0, nil, refuse(http.StatusNotFound, "there is no suggestion for this key of %q: list the suggestions again", shorten(limit))
 	}
-	o := rules.Override{Control: c, Limit: limit, ID: all[i].ID, Rate: all[i].Rate, Burst: all[i].Burst}
-	if err := a.book.OverrideID(limit, o.ID, o); err != nil {
+	o := rules.Override{Control: c, Limit: limit, ID: raw, Rate: all[i].Rate, Burst: all[i].Burst}
+	if err := a.book.OverrideID(limit, raw, o); err != nil {
 		return 0, nil, err
 	}
 	o.At = time.Now().Truncate(time.Second)

@@ -51,13 +51,9 @@ func readAdaptation(name string, value []byte) (controlled, error) {
 }
 
 func (a *adaptation) apply(_ *Book, s *Snapshot) {
-	if s.adaptive[a.state.Rule] == nil {
-		return
+	if s.adaptive[a.state.Rule] != nil {
+		s.adapted[a.state.Rule] = a
 	}
-	if s.adapted == nil {
-		s.adapted = make(map[string]*adaptation)
-	}
-	s.adapted[a.state.Rule] = a
 }
 
 // newFactors returns the factors of the rules, which newSnapshot applies to no limit.

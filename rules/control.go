@@ -143,7 +143,7 @@ func (b *Book) refresh() {
 func (b *Book) swap(s Snapshot, now time.Time) {
 	records := make(map[string]record, len(b.records))
 	before, adapted := s.switches, s.adapted
-	s.overrides, s.switches, s.blocks, s.adapted, s.hot = make([]map[[16]byte]*granted, len(s.limits)), nil, nil, nil, nil
+	s.overrides, s.switches, s.blocks, s.adapted, s.hot = make([]map[[16]byte]*granted, len(s.limits)), nil, nil, make(map[string]*adaptation), nil
 	b.nextPast = s.openWindows(now)
 	if open := s.OpenTimeWindows(); !slices.Equal(open, b.openTimes) {
 		b.log.Info("time windows opened or closed", "open", open)

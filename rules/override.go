@@ -91,11 +91,11 @@ func (o *Override) applyTo(limit *Limit) weir.Limit {
 // force on this node at once, and on other nodes when it arrives there. The error is
 // weir.ErrInvalid for an invalid override, or that of weir.Node.Publish.
 func (b *Book) Override(limit, key string, o Override) error {
-	l, id, err := b.Current().named(limit, key)
+	_, id, err := b.Current().named(limit, key)
 	if err != nil {
 		return err
 	}
-	return b.override(l, id, o)
+	return b.OverrideID(limit, id, o)
 }
 
 // OverrideID is Override for a key with this ID, such as that of a Suggestion, if the text of the key is
@@ -105,10 +105,6 @@ func (b *Book) OverrideID(limit string, id [16]byte, o Override) error {
 	if err != nil {
 		return err
 	}
-	return b.override(l, id, o)
-}
-
-func (b *Book) override(l *Limit, id [16]byte, o Override) error {
 	o.Limit, o.ID = l.Name, id
 	if err := o.prepare("Override", b.now()); err != nil {
 		return err

@@ -66,7 +66,7 @@ func (b *Book) adoptHighest() {
 			b.logUnread(v.Name, err)
 			continue
 		}
-		if h.version < b.Current().version || h == before && b.Stats().Published != nil || len(refused) == maxTexts {
+		if h.version < b.Current().version || h == before || len(refused) == maxTexts {
 			break
 		}
 		if err = b.tryText(&h, refused); err == nil {

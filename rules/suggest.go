@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/hex"
@@ -9,7 +8,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/weir-go/weir"
@@ -157,8 +155,8 @@ func (s *Snapshot) suggestionFor(k *weir.TopKey, now time.Time) *hotKey {
 	return h
 }
 
-// Suggestions returns the suggestions for all keys that have been hot for the time in Raise, sorted by limit
-// and ID. An override ends the earlier suggestions for its key.
+// Suggestions returns the suggestions for all keys that have been hot for the time in Raise, in the order of
+// their published names. An override ends the earlier suggestions for its key.
 func (b *Book) Suggestions() (all []Suggestion) {
 	s, now := b.Current(), b.now()
 	for _, h := range s.hot {
@@ -170,8 +168,5 @@ func (b *Book) Suggestions() (all []Suggestion) {
 			all = append(all, h.Suggestion)
 		}
 	}
-	slices.SortFunc(all, func(a, b Suggestion) int {
-		return cmp.Or(strings.Compare(a.Limit, b.Limit), bytes.Compare(a.ID[:], b.ID[:]))
-	})
 	return all
 }

@@ -68,7 +68,7 @@ func (q *blockCommand) run(stdout, _ io.Writer) (int, error) {
 			if q.ID != "" {
 				values["id"] = q.ID
 			}
-			return ok, c.unblock(ctx, values)
+			return c.remove(ctx, "/v1/blocks?"+encode(values), "no block")
 		case len(values) == 0:
 			return q.list(ctx, c)
 		}
@@ -100,15 +100,6 @@ func (c *control) fields(values map[string]string) map[string]any {
 		all["reason"] = c.Reason
 	}
 	return all
-}
-
-// unblock removes a block.
-func (c *client) unblock(ctx context.Context, values map[string]string) error {
-	_, _, err := c.call(ctx, http.MethodDelete, "/v1/blocks?"+encode(values), nil, nil)
-	if err == nil {
-		fmt.Fprintln(c.stdout, "no block")
-	}
-	return err
 }
 
 // list prints the blocks that have not ended.

@@ -60,6 +60,15 @@ func (a *reaching) ask(name string, out io.Writer, do func(ctx context.Context, 
 	return code, nil
 }
 
+// remove deletes a value, and prints the text.
+func (c *client) remove(ctx context.Context, path, done string) (int, error) {
+	_, _, err := c.call(ctx, http.MethodDelete, path, nil, nil)
+	if err == nil {
+		fmt.Fprintln(c.stdout, done)
+	}
+	return ok, err
+}
+
 // printAnswer sends a request, and prints the response: as JSON, or by show once it is decoded into into.
 func (a *asking) printAnswer(ctx context.Context, c *client, method, path string, question, into any, show func() error) (int, error) {
 	text, _, err := c.call(ctx, method, path, question, into)

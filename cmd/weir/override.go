@@ -88,11 +88,7 @@ func (q *overrideCommand) run(stdout, _ io.Writer) (int, error) {
 	return q.ask("override", stdout, func(ctx context.Context, c *client) (int, error) {
 		if q.Remove {
 			query := url.Values{"limit": {q.Limit}, "key": {q.countOf.Key}}
-			if _, _, err := c.call(ctx, http.MethodDelete, "/v1/overrides?"+query.Encode(), nil, nil); err != nil {
-				return 0, err
-			}
-			fmt.Fprintln(stdout, "no override")
-			return ok, nil
+			return c.remove(ctx, "/v1/overrides?"+query.Encode(), "no override")
 		}
 		question := struct {
 			Limit string `json:"limit"`

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -31,14 +30,6 @@ type raiseAcceptCommand struct {
 	Limit string `arg:"" help:"name of a limit of the rules, such as api/hourly"`
 	ID    string `arg:"" name:"id" help:"the id of the key in weir raise list"`
 	controlling
-}
-
-// Validate returns an error without an end and a reason.
-func (q *raiseAcceptCommand) Validate() error {
-	if q.For == 0 || q.Reason == "" {
-		return errors.New("-for or -reason is missing: set the time until the end of the override, and its reason")
-	}
-	return q.checkEnd()
 }
 
 func (q *raiseAcceptCommand) run(stdout, _ io.Writer) (int, error) {

@@ -45,11 +45,7 @@ func (q *switchCommand) run(stdout, _ io.Writer) (int, error) {
 		case q.Rule == "":
 			return q.list(ctx, c)
 		case q.Remove:
-			if _, _, err := c.call(ctx, http.MethodDelete, "/v1/switches?"+url.Values{"rule": {q.Rule}}.Encode(), nil, nil); err != nil {
-				return 0, err
-			}
-			fmt.Fprintln(stdout, "no switch")
-			return ok, nil
+			return c.remove(ctx, "/v1/switches?"+url.Values{"rule": {q.Rule}}.Encode(), "no switch")
 		}
 		question := struct {
 			Rule string `json:"rule"`

@@ -59,7 +59,7 @@ func (q *userCommand) run(stdout, _ io.Writer) (int, error) {
 		values := q.values()
 		switch {
 		case q.Unblock:
-			return ok, c.unblock(ctx, values)
+			return c.remove(ctx, "/v1/blocks?"+encode(values), "no block")
 		case q.Block:
 			return q.block(ctx, c, values, q.control())
 		}

@@ -118,13 +118,12 @@ func (o Options) withDefaults() Options {
 // Decided may be called concurrently. The Log has a goroutine that reads the queue and
 // calls the Sink, until Close.
 type Log struct {
-	o       Options
-	sink    Sink
-	sampled uint64 // maximum of the second half of the IDs in the sample; 0 without a sample
-	queue   *queue
-	wake    chan struct{} // holds a token if a batch may be complete
-	rests   atomic.Bool   // the writer waits for the next record, without a timer
-	begins  chan struct{} // holds a token if a record has arrived
+	o      Options
+	sink   Sink
+	queue  *queue
+	wake   chan struct{} // holds a token if a batch may be complete
+	rests  atomic.Bool   // the writer waits for the next record, without a timer
+	begins chan struct{} // holds a token if a record has arrived
 
 	asker atomic.Pointer[asker] // node of the first decision; nil before that
 
@@ -155,7 +154,7 @@ func New(sink Sink, o Options) (*Log, error) {
 		return nil, err
 	}
 	o = o.withDefaults()
-	l := &Log{o: o, sink: sink, sampled: threshold(o.Sample), queue: newQueue(o.Queue), wake: make(chan struct{}, 1), begins: make(chan struct{}, 1), done: make(chan struct{})}
+	l := &Log{o: o, sink: sink, queue: newQueue(o.Queue), wake: make(chan struct{}, 1), begins: make(chan struct{}, 1), done: make(chan struct{})}
 	l.closing, l.close = context.WithCancel(context.Background())
 	l.given, l.giveUp = context.WithCancel(context.Background())
 	go l.run()
@@ -170,25 +169,22 @@ func threshold(part float64) uint64 {
 	return uint64(part * (1 << 64))
 }
 
-// inSample reports whether all decisions about a key are recorded. The ID is a keyed
-// hash, so that each half is like a random number.
-func (l *Log) inSample(id ID) bool { return isUpTo(id, l.sampled) }
-
-func isUpTo(id ID, most uint64) bool { return binary.BigEndian.Uint64(id[8:]) <= most }
-
-// InSample reports whether a Log with this Sample records all decisions about a key.
-func InSample(id ID, sample float64) bool { return sample > 0 && isUpTo(id, threshold(sample)) }
+// InSample reports whether a Log with this Sample records all decisions about a key. The ID is a
+// keyed hash, so that each half is like a random number.
+func InSample(id ID, sample float64) bool {
+	return sample > 0 && binary.BigEndian.Uint64(id[8:]) <= threshold(sample)
+}
 
 // Decided queues a record, if the decision must be recorded.
 func (l *Log) Decided(ctx context.Context, e weir.DecisionEvent) {
 	if l.asker.Load() == nil {
 		l.asker.Store(askerOf(e.Limiter.Node())) // now, because a node that has left has no name
 	}
-	if e.Peek || e.Decision.Allowed && l.sampled == 0 {
+	if e.Peek || e.Decision.Allowed && l.o.Sample == 0 {
 		return
 	}
 	id := ID(e.Limiter.ID(e.Key))
-	if (e.Decision.Allowed || l.o.SampledOnly) && !l.inSample(id) {
+	if (e.Decision.Allowed || l.o.SampledOnly) && !InSample(id, l.o.Sample) {
 		return
 	}
 	var trace string

@@ -21,12 +21,10 @@ func (s *scratch) caller() *weir.Caller {
 	for i := 0; pattern == "" && i < len(verdicts); i++ {
 		pattern = verdicts[i].Rule.When.Path
 	}
-	switch {
-	case strings.Contains(pattern, " "):
-		c.Route = pattern // with the method
-	default:
-		c.Route = strings.TrimSpace(s.request.Method + " " + pattern)
+	if !strings.Contains(pattern, " ") { // it lacks the method
+		pattern = strings.TrimSpace(s.request.Method + " " + pattern)
 	}
+	c.Route = pattern
 	return &c
 }
 

@@ -17,8 +17,6 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-var errEnded = errors.New("the watch ended")
-
 // Source reads a key of etcd. It is a rules.Source for one Book.
 type Source struct {
 	options Options
@@ -149,7 +147,7 @@ func (s *Source) await(ctx context.Context, changes clientv3.WatchChan) error {
 		return nil
 	case change, open := <-changes:
 		if !open {
-			return errEnded
+			return errors.New("it ended")
 		}
 		return change.Err()
 	}

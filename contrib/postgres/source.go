@@ -131,19 +131,16 @@ func (s *Source) connect(ctx context.Context) error {
 func (s *Source) await(ctx context.Context) error {
 	if !s.changed {
 		limited, cancel := context.WithTimeout(ctx, s.poll)
-		err := s.conn.WaitForNotification(limited)
-		late := limited.Err() != nil
-		cancel()
-		if err != nil && !late {
+		defer cancel()
+		if err := s.conn.WaitForNotification(limited); err != nil && limited.Err() == nil {
 			return s.fail(ctx, "wait", err)
 		}
 	}
 	select {
 	case <-ctx.Done():
-		return ctx.Err()
 	case <-time.After(time.Until(s.read.Add(pace))):
-		return ctx.Err()
 	}
+	return ctx.Err()
 }
 
 // fail closes the connection, and returns the error to report: that of ctx if it is done.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -49,7 +50,9 @@ func testCompaction(t *testing.T, s *server) {
 	proxy := lab.StartProxy(t, s.Addr)
 	source := open(t, time.Hour, lab.GiveUp, proxy.Addr())
 	text := nextText(t, source, "")
-	time.AfterFunc(100*time.Millisecond, func() {
+	var changed sync.WaitGroup
+	changed.Go(func() {
+		time.Sleep(100 * time.Millisecond) // until Next waits
 		proxy.SetRefusing(true)
 		s.do(t, func(ctx context.Context, c *clientv3.Client) error {
 			var last int64
@@ -68,6 +71,7 @@ func testCompaction(t *testing.T, s *server) {
 		s.put(t, sourcetest.Text(2))
 	})
 	require.Equal(t, sourcetest.Text(2), string(nextText(t, source, text.Version).Bytes))
+	changed.Wait() // the change may arrive before its response
 }
 
 // A member of a cluster without a quorum serves no reads, so that its text is not taken for the

@@ -65,7 +65,7 @@ type State struct {
 	step    float64   // last step beyond the plateau; 0 before the first
 	rested  bool      // the factor has rested on the plateau
 	worst   float64   // mean latency in seconds at the time of the last decrease
-	quiet   float64   // smoothed mean latency in seconds without a growing queue; 0 if unknown
+	quiet   float64   // mean latency in seconds while no queue grows; 0 if it is not known
 }
 
 // Next returns the State after a Sample. Without measurements, the factor stays.
@@ -98,7 +98,7 @@ func (s *State) judge(b *Bounds) Reason {
 	switch {
 	case isAbove(r.failed, r.done, b.Errors):
 		return Errors
-	case r.done > 1.05*r.started: // the queue becomes shorter, and its requests are slow
+	case r.done > 1.05*r.started: // the slow requests are those of a queue that ends
 	case isAbove(r.slow, r.done, b.Slow):
 		return Slow
 	case mean > target && r.busy > 10*target:
@@ -124,7 +124,7 @@ func (s *State) decreaseWait(b *Bounds) time.Duration {
 	switch {
 	case r.denied < 1: // the limit is above the demand, so the last decrease had no effect
 		return stepping
-	case !b.InFlight && s.isLowered() && r.latency() < 1.1*s.worst: // the queue may become shorter without another decrease
+	case !b.InFlight && s.isLowered() && r.latency() < 1.1*s.worst: // the last decrease may be enough for the queue to end
 		return settling + time.Duration(2*min(r.latency(), longest)*float64(time.Second))
 	}
 	return settling

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Meter measures the requests to a rule on one node. The zero Meter has measured none. A Meter is safe for
+// Meter counts the requests to a rule on a node. The zero Meter has measured none. A Meter is safe for
 // concurrent use. Its methods do not allocate.
 type Meter struct {
 	mu   sync.Mutex

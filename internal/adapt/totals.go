@@ -25,12 +25,12 @@ func (t *totals) merge(m Sample) {
 	}
 }
 
-// latency returns the mean latency of the requests in flight in seconds, by Little's law. A queue raises the result
-// before the queued requests end. The started requests bound the result while the demand rises, because few
-// requests have ended then.
+// latency returns the mean latency of the requests in flight in seconds, by Little's law. The result rises with a
+// queue, before the queued requests end. While the demand rises, few requests have ended, so the result depends on
+// the number of started requests.
 func (t *totals) latency() float64 { return t.busy / max(t.done, 0.6*t.started, 1) }
 
-// grows reports whether significantly more requests start than end.
+// grows reports whether the number of requests in flight grows by more than chance explains.
 func (t *totals) grows() bool { return t.started > growing*t.done+noise*math.Sqrt(t.done) }
 
 // completed returns an upper bound of the part of the started requests that the backend completes. The bound is

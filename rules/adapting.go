@@ -22,17 +22,17 @@ import (
 // a decider. After the split, all nodes keep the value of the majority.
 
 const (
-	adaptEvery = 250 * time.Millisecond // interval of the reports and decisions of a rule with requests
-	adaptIdle  = time.Second            // interval of the checks for requests to an idle rule
+	adaptEvery = 250 * time.Millisecond // interval between two reports or decisions, if the rule has requests
+	adaptIdle  = time.Second            // interval between two calls of run, if no rule has requests
 )
 
-// newMeasureLimit returns the limit of the counts of measurements, which denies nothing. A count stays
-// far below its Rate within its window of ten minutes.
+// newMeasureLimit returns the limit of the counts of measurements, which denies nothing. The Rate is
+// never reached in a window of ten minutes.
 func newMeasureLimit() weir.Limit {
 	return weir.Limit{Name: "weir:adapt", Algorithm: weir.FixedWindow, Rate: 1e12, Per: 10 * time.Minute, Partition: weir.FailOpen, NoLeases: true}
 }
 
-// measures names the counts of a rule. Each report increases the count busy.
+// measures contains the names of the counts of a rule. All reports change the first count.
 var measures = [...]string{"busy", "started", "done", "slow", "failed", "denied"}
 
 // numbers has a number of units for each of the measures.
@@ -57,7 +57,7 @@ type adapter struct {
 	book       *Book
 	limiter    *weir.Limiter
 	decisions  map[string]*decision // by rule
-	serving    string               // the serving members at the last call of run
+	serving    string               // members with the state Serving at the last call of run
 	last       time.Time            // time of the last call of run
 	unreported loglimit.Line
 }
@@ -109,8 +109,8 @@ func (a *adapter) run(ctx context.Context, s *Snapshot, now time.Time) (active b
 	members := a.book.node.Members()
 	serving := slices.DeleteFunc(slices.Clone(members), func(m weir.Member) bool { return m.State != weir.Serving })
 	hasMajority := 2*len(serving) > len(members)
-	// A change of the members may merge the counts of two sides. During a pause of this process, another node
-	// decides. In both cases, this node starts again from the published value.
+	// If the members change, the counts of two sides may be merged. If this process was paused, another node has
+	// decided. In both cases, this node starts again from the published value.
 	if names := fmt.Sprint(serving); names != a.serving || now.Sub(a.last) > 2*adaptIdle {
 		clear(a.decisions)
 		a.serving = names

@@ -17,7 +17,7 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// backend has workers that handle requests in order.
+// backend is a server with a number of workers and a queue.
 type backend struct {
 	mu      sync.Mutex
 	queue   []chan struct{}

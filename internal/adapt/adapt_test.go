@@ -134,7 +134,7 @@ func TestFactorSettlesAfterSteps(t *testing.T) {
 	}
 }
 
-// class is a kind of limit in front of a backend with equal or exponential service times.
+// class is the key of worstFigures.
 type class struct {
 	kind        kind
 	exponential bool

@@ -2,7 +2,6 @@ package admin
 
 import (
 	"net/http"
-	"time"
 
 	"github.com/weir-go/weir/rules"
 )
@@ -79,9 +78,7 @@ func (a *api) setBlock(r *request) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	var wrong faults
-	wrong.checkControl(&of, r, time.Now())
-	if err := wrong.err(); err != nil {
+	if err := checkControl(&of, r).err(); err != nil {
 		return 0, nil, err
 	}
 	block.Control = of

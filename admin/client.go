@@ -171,7 +171,7 @@ func (a *api) overrideClient(r *request) (int, any, error) {
 	if !(factor >= 0 && factor <= maxMultiply) {
 		wrong.add("multiply is %v: use 0 to %d", factor, maxMultiply)
 	}
-	wrong.checkControl(&like.Control, r, time.Now())
+	wrong = append(wrong, checkControl(&like.Control, r)...)
 	if err := wrong.err(); err != nil {
 		return 0, nil, err
 	}

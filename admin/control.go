@@ -34,12 +34,12 @@ func controlFields(c *rules.Control) []field {
 	return []field{{name: "until", into: &c.Until}, {name: "by", into: &c.By}, {name: "reason", into: &c.Reason}}
 }
 
-// checkControl adds the faults of a Control. Without an author, it sets the author to the client.
-func (w *faults) checkControl(c *rules.Control, r *request, now time.Time) {
+// checkControl returns the faults of a Control. Without an author, it sets the author to the client.
+func checkControl(c *rules.Control, r *request) (w faults) {
 	if c.By == "" {
 		c.By = shorten(r.by)
 	}
-	if !c.Until.IsZero() && !c.Until.After(now) {
+	if !c.Until.IsZero() && !c.Until.After(time.Now()) {
 		w.add("until is %s: it is past", c.Until.UTC().Format(time.RFC3339))
 	}
 	if len(c.By) > maxAuthorBytes {
@@ -48,6 +48,7 @@ func (w *faults) checkControl(c *rules.Control, r *request, now time.Time) {
 	if len(c.Reason) > maxReasonBytes {
 		w.add("reason has %d bytes: use at most %d", len(c.Reason), maxReasonBytes)
 	}
+	return w
 }
 
 // controlAttributes returns the attributes of the log line about a value that an operator has set.

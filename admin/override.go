@@ -76,7 +76,7 @@ func (a *api) setOverride(r *request) (int, any, error) {
 	wrong.checkKey(key)
 	wrong.checkRange("rate", o.Rate, 0, maxUnits)
 	wrong.checkRange("burst", o.Burst, 0, maxUnits)
-	wrong.checkControl(&o.Control, r, time.Now())
+	wrong = append(wrong, checkControl(&o.Control, r)...)
 	wrong.checkNumbers(l.ForTier(""), o)
 	switch {
 	case used != keepUsed && used != resetUsed:

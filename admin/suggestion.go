@@ -64,9 +64,7 @@ func (a *api) acceptSuggestion(r *request) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	var wrong faults
-	wrong.checkControl(&c, r, time.Now())
-	if err := wrong.err(); err != nil {
+	if err := checkControl(&c, r).err(); err != nil {
 		return 0, nil, err
 	}
 	all := a.book.Suggestions()

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"slices"
-	"time"
 
 	"github.com/weir-go/weir/internal/enum"
 	"github.com/weir-go/weir/rules"
@@ -48,7 +47,7 @@ func (a *api) setSwitch(r *request) (int, any, error) {
 	if err := w.Mode.UnmarshalText([]byte(mode)); err != nil {
 		wrong.add("%v", err)
 	}
-	wrong.checkControl(&w.Control, r, time.Now())
+	wrong = append(wrong, checkControl(&w.Control, r)...)
 	if err := cmp.Or(wrong.err(), checkRule(r.rules, rule)); err != nil {
 		return 0, nil, err
 	}

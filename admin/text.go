@@ -2,7 +2,6 @@ package admin
 
 import (
 	"net/http"
-	"time"
 
 	"github.com/weir-go/weir/rules"
 )
@@ -37,9 +36,7 @@ func (a *api) putRules(r *request) (int, any, error) {
 	if err := r.body(append(controlFields(&c)[1:], field{name: "text", into: &text, required: true})...); err != nil { // rules have no end
 		return 0, nil, err
 	}
-	var wrong faults
-	wrong.checkControl(&c, r, time.Now())
-	if err := wrong.err(); err != nil {
+	if err := checkControl(&c, r).err(); err != nil {
 		return 0, nil, err
 	}
 	set, err := rules.Parse("text", []byte(text))

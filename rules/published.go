@@ -27,6 +27,9 @@ const (
 	orphanAfter = time.Minute // minimum age of chunks that are deleted because they have no head
 )
 
+// errWithdrawn is the reason for a text whose head another node deletes while it is published.
+var errWithdrawn = errors.New("another node has withdrawn it")
+
 // textState is the state of a Book about published texts. The holder of mu may lock Book.mu.
 type textState struct {
 	mu      sync.Mutex // serializes adopt and Publish
@@ -55,11 +58,11 @@ func (b *Book) adopt() {
 	b.adoptHighest()
 }
 
-// adoptHighest is adopt for a caller that holds b.texts.mu.
-func (b *Book) adoptHighest() {
+// adoptHighest is adopt for a caller that holds b.texts.mu. It returns the refused text with the highest version,
+// or nil.
+func (b *Book) adoptHighest() (highest *PublishedText) {
 	values, _ := b.values.Published(headPrefix)
 	before, refused := b.texts.inForce, make(map[attempt]error)
-	var highest *PublishedText // of the refused texts
 	for _, v := range slices.Backward(values) {
 		h, err := readTextHead(v)
 		if err != nil {
@@ -82,6 +85,7 @@ func (b *Book) adoptHighest() {
 	if b.texts.inForce != before {
 		b.withdrawTexts(before.ID)
 	}
+	return highest
 }
 
 // tryText puts a published text in force, or adds it to refused. The caller must hold b.texts.mu.
@@ -152,10 +156,11 @@ func (b *Book) Publish(set *Set, c Control) (p PublishedText, err error) {
 	if err := b.publishText(&h, chunks); err != nil {
 		return p, err
 	}
-	if b.adoptHighest(); b.Current().version < h.version {
+	if refused := b.adoptHighest(); b.Current().version < h.version {
 		b.withdrawValues(headName(h.version))
 		b.withdrawValues(h.prefix())
-		return p, fmt.Errorf("%w text: version %d cannot be in force: %d other published texts have higher versions, and are refused", weir.ErrInvalid, h.version, maxTexts)
+		refused = cmp.Or(refused, h.describe(errWithdrawn))
+		return p, fmt.Errorf("%w text: version %d is not in force, because the published version %d was refused: %w", weir.ErrInvalid, h.version, refused.Version, refused.Err)
 	}
 	return *h.describe(nil), nil
 }

@@ -366,6 +366,20 @@ func TestPublishRefusesInvalidText(t *testing.T) {
 	require.EqualValues(t, 10, rateOf(b))
 }
 
+func TestPublishNamesTheReasonOfRefusal(t *testing.T) {
+	n := startNode(t)
+	b := staticBook(t, n, ratedFile(1, 10))
+	name := b.Current().Rules()[0].Limits[0].Name
+	_, err := n.Limiter(weir.Limit{Name: name, Version: 2, Algorithm: weir.TokenBucket, Rate: 1, Per: time.Second})
+	require.NoError(t, err)
+	_, err = b.Publish(mustParse(t, ratedFile(2, 20)), Control{})
+	require.ErrorIs(t, err, weir.ErrInvalid)
+	require.ErrorContains(t, err, "version 2 was refused")
+	require.ErrorContains(t, err, "this node has a limit of that Name with token_bucket")
+	all, _ := n.Published("rules/")
+	require.Empty(t, all)
+}
+
 func TestPublishedTextSurvivesRestartOfAllNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newTextCluster(t)

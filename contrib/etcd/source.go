@@ -3,11 +3,9 @@ package etcdrules
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
-	"strconv"
 	"strings"
 	"time"
 
@@ -109,8 +107,8 @@ func (s *Source) connect(ctx context.Context) (err error) {
 }
 
 // present returns the present text, and the revision of the store at which it was read. The
-// read is linearizable. A revision of its own is not a version: after a restored backup, the
-// same revision may have another value.
+// read is linearizable. The version is a hash: after a restored backup, the same revision may
+// have another value.
 func (s *Source) present(ctx context.Context) (rules.Text, int64, error) {
 	limited, cancel := context.WithTimeout(ctx, s.options.Client.DialTimeout)
 	defer cancel()
@@ -121,10 +119,9 @@ func (s *Source) present(ctx context.Context) (rules.Text, int64, error) {
 	case len(response.Kvs) == 0:
 		return rules.Text{}, 0, fmt.Errorf("etcdrules: there is no key %q: put it: %w", s.options.Key, fs.ErrNotExist)
 	}
-	kv := response.Kvs[0]
-	sum := sha256.Sum256(kv.Value)
-	version := strconv.FormatInt(kv.ModRevision, 10) + "-" + hex.EncodeToString(sum[:6])
-	return rules.Text{Name: s.options.Key, Bytes: kv.Value, Version: version}, response.Header.Revision, nil
+	text := response.Kvs[0].Value
+	version := fmt.Sprintf("%x", sha256.Sum256(text))
+	return rules.Text{Name: s.options.Key, Bytes: text, Version: version}, response.Header.Revision, nil
 }
 
 // watch watches the key from a revision on, until ctx is done. If the server does not

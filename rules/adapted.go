@@ -56,16 +56,11 @@ func (a *adaptation) apply(_ *Book, s *Snapshot) {
 	}
 }
 
-// newFactors returns the factors of the rules, which newSnapshot applies to no limit.
-func (s *Set) newFactors() []int64 {
-	if s.adaptive == nil {
-		return nil
-	}
-	return slices.Repeat([]int64{100}, len(s.rules))
-}
-
-// factorOf returns the factor of a rule with Adapt, in percent.
+// factorOf returns the factor of a rule, in percent.
 func (s *Snapshot) factorOf(r *Rule) int64 {
+	if r.Adapt == nil {
+		return 100
+	}
 	factor := r.Adapt.Max
 	if a := s.adapted[r.Name]; a != nil {
 		factor = min(max(a.state.Factor, r.Adapt.Min), r.Adapt.Max)
@@ -73,13 +68,14 @@ func (s *Snapshot) factorOf(r *Rule) int64 {
 	return int64(math.Round(factor * 100))
 }
 
-// scaleCounts makes the Limiters of the rules whose factor differs from that of the counts in s. Counts in
-// use continue with the new numbers.
-func (s *Snapshot) scaleCounts(b *Book) {
+// setCounts makes the Limiters of the rules whose numbers differ from those of the counts in s: the factor has
+// changed, or the open time windows, which were wasOpen. Counts in use continue with the new numbers.
+func (s *Snapshot) setCounts(b *Book, wasOpen uint64) {
 	isOwn := false // s may change counts and factors, which it shares with earlier Snapshots
-	for _, r := range s.adaptive {
+	for _, r := range s.rules {
 		factor := s.factorOf(r)
-		if factor == s.factors[r.Index] {
+		isTimed := s.open != wasOpen && slices.ContainsFunc(r.Limits, func(l Limit) bool { return l.times != nil })
+		if factor == s.factors[r.Index] && !isTimed {
 			continue
 		}
 		if !isOwn {
@@ -88,14 +84,12 @@ func (s *Snapshot) scaleCounts(b *Book) {
 		s.factors[r.Index] = factor
 		for i := range r.Limits {
 			full, l := r.Limits[i].at(s.open), s.InForce(&r.Limits[i])
-			counts := make([]Count, l.variants())
+			counts, err := newCounts(b.node, l)
+			if err != nil { // the node is closed
+				return
+			}
 			for v := range counts {
-				c, err := newCount(b.node, l, l.numbers(v))
-				if err != nil { // the node is closed
-					return
-				}
-				c.full = Capacity(full.numbers(v))
-				counts[v] = c
+				counts[v].full = Capacity(full.numbers(v))
 			}
 			s.counts[l.Index] = counts
 		}

@@ -144,7 +144,8 @@ func (b *Book) swap(s Snapshot, now time.Time) {
 	records := make(map[string]record, len(b.records))
 	before, adapted := s.switches, s.adapted
 	s.overrides, s.switches, s.blocks, s.adapted, s.hot = make([]map[[16]byte]*granted, len(s.limits)), nil, nil, make(map[string]*adaptation), nil
-	b.nextPast = s.openWindows(now)
+	wasOpen := s.open
+	s.open, b.nextPast = s.openAt(now)
 	if open := s.OpenTimeWindows(); !slices.Equal(open, b.openTimes) {
 		b.log.Info("time windows opened or closed", "open", open)
 		b.openTimes = open
@@ -183,7 +184,7 @@ func (b *Book) swap(s Snapshot, now time.Time) {
 	if s.blocks != nil {
 		s.blocks.networks = sortBlocked(s.blocks.networks)
 	}
-	s.scaleCounts(b)
+	s.setCounts(b, wasOpen)
 	b.logSwitches(before, s.switches)
 	b.recordAdaptations(adapted, s.adapted)
 	s.setModes()

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -20,14 +21,13 @@ type Snapshot struct {
 	now       func() time.Time
 	blocked   *[blockKinds]atomic.Uint64 // of the Book
 	counts    [][]Count                  // by Limit.Index, then by variant
-	timed     map[weir.Limit]Count       // counts of limits with time windows, by their numbers; nil if there are none
 	open      uint64                     // time windows that are open, a bit for each
 	overrides []map[[16]byte]*granted    // by Limit.Index; nil if no key of the limit has an override
 	blocks    *blocks                    // nil if operators have set no block
 	switches  map[string]*Switch         // by the name of the rule, or AllRules
 	denials   map[ruleTier]*tierDenials
 	warnings  map[string]*atomic.Uint64 // by the name of the rule
-	factors   []int64                   // by Rule.Index, in percent: the numbers of counts are multiplied by them; nil if no rule has Adapt
+	factors   []int64                   // by Rule.Index, in percent: the numbers of counts are multiplied by them
 	adapted   map[string]*adaptation    // by the name of the rule
 	hot       []*hotKey
 	meters    []*adapt.Meter // by Rule.Index, nil for rules without Adapt; nil if no rule has Adapt
@@ -52,23 +52,25 @@ type granted struct {
 
 // newSnapshot makes the Limiters of a Set.
 func newSnapshot(node *weir.Node, set *Set) (*Snapshot, error) {
-	s := &Snapshot{Set: set, counts: make([][]Count, len(set.limits)), factors: set.newFactors()}
+	s := &Snapshot{Set: set, counts: make([][]Count, len(set.limits)), factors: slices.Repeat([]int64{100}, len(set.rules))}
 	for i, l := range set.limits {
-		s.counts[i] = make([]Count, l.variants())
-		for v := range s.counts[i] {
-			c, err := newCount(node, l, l.numbers(v))
-			if err != nil {
-				return nil, fmt.Errorf("rules: limit %q: %w", l.Name, err)
-			}
-			s.counts[i][v] = c
-		}
-		if l.times != nil {
-			if err := s.makeTimed(node, l); err != nil {
-				return nil, fmt.Errorf("rules: limit %q: %w", l.Name, err)
-			}
+		var err error
+		if s.counts[i], err = newCounts(node, l); err != nil {
+			return nil, fmt.Errorf("rules: limit %q: %w", l.Name, err)
 		}
 	}
 	return s, nil
+}
+
+// newCounts makes the Limiters of a limit, by variant.
+func newCounts(node *weir.Node, l *Limit) (counts []Count, err error) {
+	counts = make([]Count, l.variants())
+	for v := range counts {
+		if counts[v], err = newCount(node, l, l.numbers(v)); err != nil {
+			return nil, err
+		}
+	}
+	return counts, nil
 }
 
 // newCount makes the Limiters for the given numbers. The numbers may vary at a version: by

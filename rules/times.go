@@ -162,59 +162,5 @@ func (s *Snapshot) OpenTimeWindows() (names []string) {
 // InForce returns a limit of this Set with the numbers of the time windows that are open in s, multiplied by
 // the factor of its rule.
 func (s *Snapshot) InForce(l *Limit) *Limit {
-	if s.factors == nil {
-		return l.at(s.open)
-	}
 	return l.at(s.open).Scaled(s.factors[s.ruleOf[l.Index].Index])
-}
-
-// makeTimed makes the Limiters of a limit that time windows change.
-func (s *Snapshot) makeTimed(node *weir.Node, l *Limit) error {
-	if s.timed == nil {
-		s.timed = make(map[weir.Limit]Count)
-	}
-	for v := range 1 + len(l.tiers) {
-		s.timed[l.numbers(v)] = s.counts[l.Index][v]
-	}
-	for _, t := range l.times {
-		for _, numbers := range t.numbers {
-			if _, made := s.timed[numbers]; made || numbers == (weir.Limit{}) {
-				continue
-			}
-			c, err := newCount(node, l, numbers)
-			if err != nil {
-				return err
-			}
-			s.timed[numbers] = c
-		}
-	}
-	return nil
-}
-
-// openWindows gives limits the numbers of the time windows that are open now. It returns the next time at
-// which a window opens or closes, or the zero Time.
-func (s *Snapshot) openWindows(now time.Time) (next time.Time) {
-	if s.timed == nil {
-		return time.Time{}
-	}
-	open, next := s.openAt(now)
-	if open == s.open {
-		return next
-	}
-	s.open = open
-	s.counts, s.factors = slices.Clone(s.counts), slices.Clone(s.factors) // earlier Snapshots have the old ones
-	for i, l := range s.limits {
-		if l.times == nil {
-			continue
-		}
-		inForce := l.at(open)
-		s.counts[i] = slices.Clone(s.counts[i])
-		for v := range 1 + len(l.tiers) {
-			s.counts[i][v] = s.timed[inForce.numbers(v)]
-		}
-		if s.factors != nil {
-			s.factors[s.ruleOf[i].Index] = 0 // scaleCounts scales all limits of the rule again
-		}
-	}
-	return next
 }

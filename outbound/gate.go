@@ -33,7 +33,7 @@ type Options struct {
 	Attempts int
 
 	// RetryPart is the maximum number of retries for each request under a limit, above 0 and at most 1.
-	// 0 means 0.1. A process may send 10 more retries.
+	// 0 means 0.1. Each process may send up to 10 retries in addition to that part.
 	RetryPart float64
 
 	Logger *slog.Logger // slog.Default if nil. It receives no credential
@@ -62,8 +62,8 @@ const (
 	defaultRetryPart = 0.1
 )
 
-// Gate delays requests to other services until their turns. It is safe for concurrent use, and need not be
-// closed.
+// A Gate makes each request to another service wait until it has a turn. It is safe for concurrent use,
+// and need not be closed.
 type Gate struct {
 	o      Options
 	limits []*limit
@@ -166,9 +166,9 @@ func (g *Gate) limitOf(r *http.Request) *limit {
 // decision.
 type Stats struct {
 	Requests       uint64        // turns, each for a request or a retry
-	Unsent         uint64        // requests that were not sent, because their wait ended early
+	Unsent         uint64        // the number of requests that were not sent because the wait failed
 	Waited         time.Duration // the sum of the waits for all turns
-	Pauses         uint64        // responses to this process that began or extended a pause
+	Pauses         uint64        // the number of times that this process started or extended a pause
 	Retries        uint64
 	RetriesRefused uint64 // retries that RetryPart did not permit
 }

@@ -25,9 +25,10 @@ func (t *Turn) PauseBy(ctx context.Context, header http.Header) time.Duration {
 	return d
 }
 
-// Pause stops the requests of the host and the credential on all nodes for d, but at most for
-// Options.MaxPause. Of several pauses, the latest end counts. This node stops at once. Another node stops when
-// its next request for turns reaches the owner of the key. Pause does nothing if t is nil or d is not positive.
+// Pause stops the requests of the host and the credential on all nodes for d, but at most for Options.MaxPause.
+// If there are several pauses, the host is paused until all of them have ended. This node stops at once.
+// Another node stops when its next request for turns reaches the owner of the key. Pause does nothing if t is
+// nil or d is not positive.
 func (t *Turn) Pause(ctx context.Context, d time.Duration) {
 	if t == nil || d <= 0 {
 		return

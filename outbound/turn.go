@@ -63,8 +63,8 @@ func (g *Gate) Wait(r *http.Request) (*Turn, error) {
 	return t, nil
 }
 
-// wait waits for a turn. The owner grants turns some milliseconds ahead. wait drops a turn that was granted
-// before a pause.
+// wait waits for a turn, which the owner may grant some milliseconds before its time. If the host is paused
+// after the owner has granted the turn, wait waits for another turn at the end of the pause.
 func (t *Turn) wait(ctx context.Context) error {
 	for {
 		err := t.limit.limiter.Wait(ctx, t.key, 1)

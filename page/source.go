@@ -12,8 +12,9 @@ import (
 type Source interface {
 	// Snapshot is called once a second, and must not block.
 	Snapshot() Snapshot
-	// Top returns the most requested, most denied and most held keys. Top is called every five
-	// seconds, with a timeout of four seconds. After an error, the page keeps the last keys.
+	// Top returns the keys with the most requests, the most denials and the most holds. Top is
+	// called every five seconds, with a timeout of four seconds. After an error, the page keeps the
+	// last keys.
 	Top(ctx context.Context) (weir.TopKeys, error)
 	// Watch returns the use of a limit by a key, and spends nothing. Watch is called once a
 	// second for each viewer that watches a key, with a timeout of a second. The page shows
@@ -49,7 +50,7 @@ type Snapshot struct {
 	Outage   weir.OutageStats  // its Count is not shown
 	Past     []weir.PastOutage // newest first
 	Limits   []string          // names of the limits whose keys can be watched
-	Secret   []string          // names among Limits whose keys are credentials
+	Secret   []string          // the names in Limits for which the keys are credentials
 	Modes    map[string]string // texts of the modes of rules that are not enforced for all keys, by limit
 	Rules    *Rules            // nil if there are none
 }

@@ -12,8 +12,8 @@ const (
 	// viewers. A viewer that no longer reads must be replaceable, because the buffers of the system
 	// accept data for minutes, and a write fails only afterwards.
 	placeFor = 10 * time.Second
-	// viewFor is the maximum time until a viewer is disconnected. A browser that still reads
-	// connects again a second later.
+	// viewFor is the maximum time until a viewer is disconnected. If the browser is still reading,
+	// it connects again after a second.
 	viewFor = 5 * time.Minute
 )
 

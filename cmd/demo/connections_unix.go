@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// breakConnections ends all connections of this process, like a firewall that forgets
-// them, and returns their number. Connections whose local port is excepted stay.
+// breakConnections ends all connections of this process, like a firewall that forgets them, and
+// returns their number. It does not end a connection if its local port is in except.
 func breakConnections(except ...int) (cut int, err error) {
 	entries, err := os.ReadDir("/dev/fd")
 	if err != nil {

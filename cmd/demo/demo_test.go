@@ -162,7 +162,7 @@ func TestShortRunKeepsPromisesAndLeavesNoProcess(t *testing.T) {
 func TestCrashWithoutCopiesBreaksPromise(t *testing.T) {
 	testenv.SkipUnlessFull(t, "TestVerdict and TestFullestWindowIsFound, which find the reset; README.md shows the command")
 	var d *demo
-	for seed := 1; ; seed++ { // a busy machine may send too few requests around the crash
+	for seed := 1; ; seed++ { // if the machine is busy, there may not be enough requests at the time of the crash
 		d = startDemo(t, "-duration", "8s", "-rate", "1000", "-limit", "2", "-replicas", "-1", "-seed", strconv.Itoa(seed))
 		if status := d.wait(t); status == exitBroken || seed == 5 {
 			require.Equal(t, exitBroken, status)

@@ -42,7 +42,7 @@ func newMonitor(o options, told *screen) *monitor {
 	return m
 }
 
-// introduction returns instructions for requests to a gateway.
+// introduction returns a text that explains how to send requests to a gateway.
 func (m *monitor) introduction() (texts []string) {
 	for i, inc := range m.current[:m.nodes] {
 		texts = append(texts, fmt.Sprintf("gateway %s is process %d at %s/", m.name(i), inc.process.PID(), inc.url()))
@@ -84,8 +84,8 @@ func (m *monitor) act(ctx context.Context, now time.Time) (over bool, err error)
 	return false, m.do(ctx, next)
 }
 
-// gatewayColumns are the columns of the table of gateways, about the answers within a time.
-// The last column shows which members each gateway sees.
+// gatewayColumns are the columns of the table of gateways, about the answers within a time. The
+// last column shows the members that each gateway can see.
 var gatewayColumns = []column{
 	{"#", 4, 0, func(r row) string { return r.m.name(r.inc.gateway) }},
 	{"process", 8, 8, func(r row) string { return r.pid() }},
@@ -163,8 +163,8 @@ func (r row) pid() string {
 	return strconv.Itoa(r.inc.process.PID())
 }
 
-// cells returns all cells except the last. For a gateway that does not serve, only the
-// process and the state are known.
+// cells returns all of the cells except for the last one. For a gateway that does not serve, only
+// the process and the state are known.
 func (r row) cells() (cells []line) {
 	for i, c := range gatewayColumns[:len(gatewayColumns)-1] {
 		text, colour := c.text(r), plain
@@ -259,7 +259,7 @@ func (m *monitor) busiest(answers []answer, over time.Duration, now time.Time) [
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(asks[b], asks[a]) })
 	order = order[:busiestShown]
-	slices.Sort(order) // rows of similar frequency then keep their places
+	slices.Sort(order) // so that the order of the rows does not change if their rates are about the same
 	all := []line{line{}.add(dim, "busiest client   asks/s  admitted in the last "+m.per.String())}
 	for _, client := range order {
 		all = append(all, clientLine(clientName(client), perSecond(asks[client], over), m.tally.recentAdmissions(client, now.UnixNano(), m.per), int(m.limit)))

@@ -26,7 +26,7 @@ const maxKept = 100
 type panorama struct {
 	fleet   *fleet
 	tally   *tally
-	presses chan press // for serve, which executes them; few at once
+	presses chan press // they are executed by serve; there are only a few at a time
 }
 
 // call calls a method of a gateway on the largest side. The caller must not read reply
@@ -207,8 +207,8 @@ func (f *fleet) press(ctx context.Context, what step) error {
 	return f.do(ctx, what)
 }
 
-// trim drops old steps, broken promises and replaced incarnations. It is for served
-// gateways, which get no verdict, and for the time between the rounds of a soak.
+// trim removes the oldest steps and broken promises, and the incarnations that were replaced. It is
+// for served gateways, which get no verdict, and for the time between the rounds of a soak.
 func (f *fleet) trim() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -70,8 +70,8 @@ func drawCustomer(random *rand.Rand) func() account {
 // localRate returns the rate of the Regional limit that accompanies a Global limit.
 func localRate(limit int64) int64 { return max(1, limit/10) }
 
-// leastRate returns five times the grants of the limits a second. At lower rates some
-// units stay unused, because no request arrives for them in time.
+// leastRate returns five times the grants of the limits a second. If the rate is lower, there are
+// not enough requests to use all units in time.
 func leastRate(limit int64, per time.Duration) int {
 	granted := float64(customers*limit) / per.Seconds()
 	return int(math.Ceil(5 * granted * localPart / (localPart - 1)))

@@ -99,7 +99,7 @@ func (r *rulesFile) remove() { os.RemoveAll(r.dir) }
 // owned returns the number of clients whose keys this node owns.
 func owned(s *rules.Snapshot) (n int) {
 	l, _, ok := s.Limit(clientLimit)
-	if !ok { // runs with regions have other rules
+	if !ok { // the rules are different if the run has regions
 		return 0
 	}
 	for client := range clients {

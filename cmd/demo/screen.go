@@ -131,7 +131,7 @@ func (s *screen) draw(make func(width, height int) []line) {
 	s.out.WriteString(b.String())
 }
 
-// say prints text without changes below the drawn lines.
+// say prints the text as it is, below the lines that were drawn.
 func (s *screen) say(text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -18,7 +18,7 @@ import (
 // Constants of the nodes and the limits of a soak.
 const (
 	forget  = 5 * time.Second // short, so that members that died early are not in the roster late
-	maxKeys = 50_000          // like a service that always receives new keys
+	maxKeys = 50_000          // as in a service in which there are always new keys
 	// soakPer is the Per of most limits: short, so that many windows lie between faults.
 	soakPer   = time.Second
 	soakLimit = 20
@@ -42,7 +42,7 @@ const (
 	mostPause   = 2300 * time.Millisecond // maximum time between a fault and its end
 	// calm is the time in each round for which answers without a fault are judged.
 	calm = 2 * soakPer
-	// rest is the time without traffic between two rounds. It is long enough that no
+	// rest is the time between two rounds in which there is no traffic. It is long enough that no
 	// window contains units of both rounds, and no lease lasts.
 	rest = soakPer + 200*time.Millisecond
 )

@@ -136,7 +136,7 @@ func (t *tally) admissions(selects func(*answer) bool) map[account][]span {
 	return all
 }
 
-// sums contains counts and durations of a set of answers.
+// sums contains the counts and the durations of a set of answers.
 type sums struct {
 	allowed, denied int
 	at              [places]int

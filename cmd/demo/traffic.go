@@ -71,7 +71,7 @@ func (m *monitor) startTraffic(ctx context.Context) (end func()) {
 			random := rand.New(rand.NewPCG(seed, uint64(w)+1))
 			next := m.draw(random)
 			lab.Sleep(ctx, pause*time.Duration(w)/workers)
-			tick := time.NewTicker(pause) // drops ticks while the worker is busy
+			tick := time.NewTicker(pause) // if the worker is busy, the ticker drops ticks
 			defer tick.Stop()
 			for last := time.Now(); ; {
 				select {
@@ -102,7 +102,7 @@ func drawClient(random *rand.Rand) func() account {
 func ask(to *incarnation, of account) answer {
 	a, sent := answer{to: to, account: of}, time.Now()
 	response, err := to.get(of.path, http.Header{clientHeader: {clientName(of.client)}})
-	a.sent, a.done = sent.UnixNano(), sent.UnixNano()+int64(time.Since(sent)) // measured by a clock that does not step
+	a.sent, a.done = sent.UnixNano(), sent.UnixNano()+int64(time.Since(sent)) // uses the monotonic clock, which does not step
 	if a.err = err; err == nil {
 		a.err = a.read(response)
 	}

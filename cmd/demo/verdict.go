@@ -13,7 +13,7 @@ import (
 // claim is a line of a verdict.
 type claim struct {
 	name, value, means string
-	broken             string // in words; empty if the claim holds
+	broken             string // a description of the failure, or empty if the claim holds
 }
 
 func newClaim(holds bool, name, value, format string, args ...any) claim {
@@ -238,7 +238,7 @@ func (f *findings) checks(a *assessment) {
 	}
 }
 
-// number formats n with separators of thousands.
+// number returns the decimal form of n with a separator after each group of three digits.
 func number(n int) string {
 	s := strconv.Itoa(n)
 	for i := len(s) - 3; i > 0; i -= 3 {

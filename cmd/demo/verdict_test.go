@@ -318,7 +318,7 @@ func TestRulesAreSeenOnceAllDecideByThem(t *testing.T) {
 	require.True(t, f.isSettled())
 }
 
-// A load balancer sends requests only to ready gateways.
+// A load balancer does not send requests to a gateway that is not ready.
 func TestOnlyReadyGatewaysGetTraffic(t *testing.T) {
 	f, _ := scene()
 	picks := func() bool { return f.pick(rand.New(rand.NewPCG(1, 1))) != nil }

@@ -39,7 +39,7 @@ func (g guarantee) means(inFlight int64) string {
 	}[g]
 }
 
-// circumstances are the values of a run on which bounds depend.
+// circumstances contains the values of a run that are used to compute the bounds.
 type circumstances struct {
 	roundTrip time.Duration
 	long      bool  // set in a soak: so many gateways start and leave that some do so while units are in flight

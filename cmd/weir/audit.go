@@ -114,8 +114,7 @@ type auditFile struct {
 	fresh bool     // no write since it was opened
 }
 
-// open opens the file that currently has the name. On an error the previous file stays
-// open.
+// open opens the file that currently has the name. If it fails, the previous file remains open.
 func (f *auditFile) open() error {
 	file, err := openToAppend(f.name)
 	if err != nil {

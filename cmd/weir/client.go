@@ -49,7 +49,7 @@ type asking struct {
 func (a *reaching) ask(name string, out io.Writer, do func(ctx context.Context, c *client) (int, error)) (code int, err error) {
 	c, err := a.client(out)
 	if err == nil {
-		defer c.http.CloseIdleConnections() // a leaving node waits for connections that were just used
+		defer c.http.CloseIdleConnections() // otherwise a node that leaves would wait for the connection
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		code, err = do(ctx, c)

@@ -8,9 +8,9 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// scripts contains the completion scripts of shells. Each script calls weir complete for
-// the candidates. If there are none, bash and zsh complete a file name.
-// fish always offers file names too.
+// scripts contains the completion scripts of shells. Each script runs weir complete to get the list
+// of candidates. If there are none, bash and zsh complete a file name. fish always offers file
+// names too.
 var scripts = map[string]string{
 	"bash": `_weir() {
   local IFS=$'\n'

@@ -23,7 +23,7 @@ import (
 	"google.golang.org/grpc/resolver/manual"
 )
 
-// traffic sends requests from several goroutines until it is stopped.
+// traffic is a set of goroutines that send requests until stop is called.
 type traffic struct {
 	asked  atomic.Int64
 	stop   context.CancelFunc
@@ -99,7 +99,7 @@ func TestLeaveUnderTrafficFailsNoRequest(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			r.GetBody = nil // a sent request is not repeated
+			r.GetBody = nil // so that the client does not send a request twice
 			answer, err := client.Do(r)
 			var refused *net.OpError
 			if first && errors.As(err, &refused) && refused.Op == "dial" {

@@ -79,7 +79,7 @@ func keepOpen(ctx context.Context, addr, first string, again time.Duration, begu
 		begun = func() {}
 		if err == nil {
 			end := context.AfterFunc(ctx, func() { conn.Close() })
-			_ = conn.SetWriteDeadline(time.Now().Add(time.Second)) // unread responses may block the write
+			_ = conn.SetWriteDeadline(time.Now().Add(time.Second)) // the write may block if the responses are not read
 			_, _ = io.WriteString(conn, first)
 			if len(first) < 1000 {
 				_, _ = io.Copy(io.Discard, conn)

@@ -163,7 +163,7 @@ type heldCount struct {
 	Hold  string `json:"hold,omitempty"`
 }
 
-// held represents units that a node holds for this process.
+// held represents a number of units that the node holds for this process.
 type held struct {
 	*client
 	count   heldCount

@@ -35,7 +35,7 @@ const (
 	denied = 3 // the check is denied, or would be
 )
 
-// commands contains the commands of weir.
+// commands is the set of all commands of weir.
 type commands struct {
 	Help helpFlag `short:"h" help:"show the help of a command and its flags"`
 

@@ -36,8 +36,8 @@ import (
 	"github.com/weir-go/weir/snapshot"
 )
 
-// serveCommand runs a node until SIGTERM or SIGINT, and then leaves in order. A second
-// signal aborts the leave.
+// serveCommand runs a node until SIGTERM or SIGINT, and then leaves in order. If it receives a
+// second signal, it aborts the leave.
 type serveCommand struct{ serveOptions }
 
 func (o *serveCommand) run(_, stderr io.Writer) (int, error) {
@@ -70,7 +70,7 @@ func (o *serveCommand) run(_, stderr io.Writer) (int, error) {
 	return ok, runServe(ctx, atOnce, &o.serveOptions, log)
 }
 
-// served is a running node with its ports.
+// served represents a node that is running, and its ports.
 type served struct {
 	node   *weir.Node
 	budget *ports.Budget
@@ -156,8 +156,7 @@ func runServe(ctx, atOnce context.Context, o *serveOptions, log *slog.Logger) (e
 		cancel()
 		s.end(over) // aborts pending requests
 	}()
-	// Ports also stop in this order: the health port responds until all other ports have
-	// stopped.
+	// The ports are also stopped in this order, so that the health port is the last to stop.
 	for _, open := range []func() error{
 		func() error { return s.checks(o, book, log) },
 		func() error { return s.envoy(ctx, o, book, log) },
@@ -195,7 +194,7 @@ func runServe(ctx, atOnce context.Context, o *serveOptions, log *slog.Logger) (e
 		resting.Go(func() { port.Rest(rest) })
 	}
 	resting.Wait()
-	// Leave transfers the counts to other members while the node still responds.
+	// The node still responds to requests while Leave transfers its counts to other members.
 	err = node.Leave(leave)
 	if err != nil && leave.Err() != nil && atOnce.Err() == nil {
 		err = fmt.Errorf("weir serve: -leave_within (%s) is %v, but the node had not left after %v: set a longer time: %w", variable("leave_within"), o.LeaveWithin, part(leavePart), err)
@@ -276,7 +275,7 @@ func (s *served) admin(o *serveOptions, book *rules.Book, log *slog.Logger) erro
 	if err != nil {
 		return err
 	}
-	// The streams of viewers last for minutes, and would keep the server from stopping.
+	// The server cannot stop until the streams to viewers are closed.
 	s.stops = append(s.stops, func(context.Context) { _ = shown.Close() })
 	api, err := admin.Handler(s.node, book, admin.Options{Tokens: tokens, MutualTLS: mutual, Page: shown, Logger: log})
 	if err != nil {
@@ -285,7 +284,7 @@ func (s *served) admin(o *serveOptions, book *rules.Book, log *slog.Logger) erro
 	return s.handle("admin", o.Admin, s.budget.Clients, o.HTTPTLS.files, api, log)
 }
 
-// health serves the endpoints for operators: liveness, readiness and metrics.
+// health serves the liveness and readiness of the node, and its metrics, over HTTP.
 func (s *served) health(o *serveOptions, book *rules.Book, denials *auditLog, log *slog.Logger) error {
 	if o.Health == "" {
 		return nil

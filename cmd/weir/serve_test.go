@@ -139,8 +139,7 @@ func (p *reached) ask(args ...string) (code int, out string) {
 	return code, said.String()
 }
 
-// asker keeps no connections, because an ending process would wait for clients that just
-// used a connection.
+// asker does not keep connections open, because a process that stops would wait for them.
 var asker = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
 // post sends a request to the check API.
@@ -256,7 +255,7 @@ func TestProcessesShareOneCountHoweverTheyAreAsked(t *testing.T) {
 		code, out = b.ask("peek", "api/hourly", key)
 		return code == denied && strings.Contains(out, "0 of 60 left")
 	}, "it is not used up")
-	// A member that responds late is missing for a moment, which status and reset report.
+	// If a member responds late, status and reset report for a short time that it is missing.
 	wait(t, func() bool { code, out = a.ask("status"); return code == ok })
 	require.Regexp(t, `(?m)^api/hourly +`+key+` +\d+$`, out, "which key is denied most")
 	wait(t, func() bool { code, out = c.ask("reset", "api/hourly", key); return code == ok })

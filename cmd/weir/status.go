@@ -70,7 +70,8 @@ func (s *statusCommand) run(stdout, _ io.Writer) (int, error) {
 	})
 }
 
-// members returns all members that the node knows. A response contains a page of them.
+// members returns the list of all members that the node knows. Each response from the node contains
+// one page of the list.
 func (c *client) members(ctx context.Context) (all []admin.Member, err error) {
 	for path := "/v1/members"; ; {
 		var page admin.Members

@@ -81,8 +81,8 @@ func (a *admission) release() {
 	}
 }
 
-// end releases the hold, ends the admission by rules, and settles the reservation. The
-// estimate of a call without a cost stays spent.
+// end releases the hold, ends the admission by rules, and settles the reservation. If the call has
+// no cost, the estimate is not refunded.
 func (a *admission) end() {
 	a.release()
 	if a.byRules != nil {

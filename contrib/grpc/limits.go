@@ -32,8 +32,8 @@ type Options struct {
 	// block.
 	User, APIKey, Tier func(context.Context) string
 
-	// Claim returns a validated claim of a call, or "". Keys of rules name claims, as claim:org. Only New
-	// uses Claim, which must not block.
+	// Claim returns a validated claim of a call, or the empty string if there is none. Keys of rules name
+	// claims, as claim:org. Only New uses Claim, which must not block.
 	Claim func(ctx context.Context, name string) string
 
 	// Critical reports whether a call may spend the kept units of all its limits
@@ -71,7 +71,7 @@ type Options struct {
 	// a call.
 	Messages *Limits
 
-	NoMetadata bool // sends no header metadata, only the status
+	NoMetadata bool // if true, the server sends the status but no header metadata
 
 	// Skip reports whether a full method is not limited, such as
 	// /grpc.health.v1.Health/Check. If nil, all methods are limited.

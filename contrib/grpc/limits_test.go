@@ -63,7 +63,7 @@ func (s *service) FullDuplexCall(stream grpc.BidiStreamingServer[pb.StreamingOut
 	}
 }
 
-// serve starts a server with the service and the limits on loopback.
+// serve starts a server on the loopback interface for the given service and limits.
 func serve(t *testing.T, s pb.TestServiceServer, limits ...*Limits) pb.TestServiceClient {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

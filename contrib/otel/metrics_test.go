@@ -16,7 +16,7 @@ import (
 	"github.com/weir-go/weir/internal/testnode"
 )
 
-// collect returns all series that a reader collects, by name and attributes.
+// collect returns the value of each series of the reader, with its name and attributes as the key.
 func collect(t testing.TB, reader *sdkmetric.ManualReader) map[string]float64 {
 	t.Helper()
 	var all metricdata.ResourceMetrics

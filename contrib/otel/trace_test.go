@@ -27,7 +27,8 @@ func provider(t testing.TB, options ...sdktrace.TracerProviderOption) (*sdktrace
 	return p, exporter
 }
 
-// pair starts two connected nodes on loopback. The first node sends the requests.
+// pair starts two nodes that are connected over the loopback interface. The first node sends the
+// requests.
 func pair(t testing.TB, tracers ...weir.Tracer) []*testnode.Node {
 	t.Helper()
 	return testnode.Fleet(t, 2, func(i int, cfg *weir.Config) { cfg.Timeout, cfg.Tracer = time.Minute, tracers[i] })

@@ -120,7 +120,7 @@ type Holds struct {
 type Stats struct {
 	Held  int    // holds of this process, and clients' holds that this node asked for
 	Known int    // holds of all nodes that this node knows, as it answers for their counts or has replicas
-	Lost  uint64 // number of holds of this process that ended because no member renewed them; it never decreases
+	Lost  uint64 // the total number of holds of this process that ended because no member renewed them
 }
 
 // New returns an empty Holds.
@@ -139,8 +139,8 @@ func (h *Holds) Stats() Stats {
 // Number returns the number of a new hold.
 func (h *Holds) Number() uint64 { return h.number.Add(1) }
 
-// Name sets the fields of a that name a hold: this node and the given number. A waiting caller uses
-// the same number in each ask until the hold is granted.
+// Name sets the fields of a that name a hold: this node and the given number. If the caller waits
+// for a hold, each of its asks must use the same number.
 func (h *Holds) Name(a *wire.Ask, number uint64) {
 	a.Hold.Holder, a.Hold.Number = h.self(), number
 }
@@ -169,8 +169,8 @@ func (h *Holds) RecordGrant(o *Hold, a *wire.Ask, r *wire.Result, sent int64) {
 	}
 }
 
-// Release ends a hold of this node. It does not wait for other members: if the message is lost,
-// the units return when the term of the hold ends. A second call has no effect.
+// Release ends the hold, which must belong to this node. It does not wait for other members: if the
+// message is lost, the units return when the term of the hold ends. A second call has no effect.
 func (h *Holds) Release(o *Hold) {
 	if at, held := h.table.release(o); held {
 		h.release(o, at)
@@ -213,7 +213,7 @@ func (h *Holds) release(o *Hold, member uint64) {
 	}
 }
 
-// ask returns the ask that releases a hold.
+// ask returns a new ask to release the hold.
 func (o *Hold) ask() wire.Ask {
 	return wire.Ask{
 		ID: o.id, Limit: o.limit, Partition: o.partition, Units: o.units.Load(), Hold: wire.Hold{Holder: o.holder, Number: o.number},

@@ -24,8 +24,8 @@ func (m *releaseCounter) Send(message []byte) {
 	m.releases++
 }
 
-// A stand-in that knows of a late grant treats the hold as granted. If the grant were released
-// nevertheless, no member would count the units of the holder.
+// If a stand-in knows of a late grant, it considers the hold to be granted. If the grant were
+// released nevertheless, no member would count the units of the holder.
 func TestLateGrantIsReleasedUnlessHeldOrRequested(t *testing.T) {
 	for _, c := range []struct {
 		name  string

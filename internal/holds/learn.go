@@ -23,7 +23,7 @@ type known struct {
 	ranges atomic.Pointer[countsync.Ranges]
 
 	mu      sync.Mutex
-	reached map[uint64]bool // the members that the last view reached
+	reached map[uint64]bool // the set of members that were reached in the last view
 	losses  uint64          // incremented when ranges are removed
 	round   chan struct{}   // closed at the end of the current round; nil if there is none
 }
@@ -32,7 +32,7 @@ type known struct {
 // and asks the other members again.
 const late = view.HoldDown + renewEvery/2
 
-// Swapped updates the known ranges after the view was replaced.
+// Swapped must be called after the view is replaced. It updates the set of known ranges.
 func (h *Holds) Swapped(v *view.View) {
 	k := &h.known
 	k.mu.Lock()
@@ -117,10 +117,10 @@ func (h *Holds) knowsAll(id bucket.ID, now int64) bool {
 	return !h.isFrozen(now) && h.known.load().Contains(id.Hi)
 }
 
-// Learn asks all members that this node reaches for their holds, unless this node knows these holds
-// already. If only the record of a hold that op renews may be missing, Learn asks the node that
-// first asked for the hold. It returns when this node knows the holds that op needs or has no
-// authority any more, when too many errands run, when ctx is done, or after half of Timeout.
+// Learn asks each member that it can reach for its holds, if this node does not yet know all of
+// them. If only the record of a hold that op renews may be missing, Learn asks the node that first
+// asked for the hold. It returns when this node knows the holds that op needs or has no authority
+// any more, when too many errands run, when ctx is done, or after half of Timeout.
 func (h *Holds) Learn(ctx context.Context, as view.Standing, op wire.Op, a *wire.Ask) {
 	if h.KnowsHolds(h.cfg.Env.View(), as, op, a, h.cfg.Env.Monotonic()) {
 		return

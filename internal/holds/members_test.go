@@ -25,7 +25,7 @@ type member struct {
 	env   env.Env
 	all   []*member     // all members of the cluster
 	asked atomic.Int64  // number of messages that arrived from other members
-	mute  atomic.Bool   // whether the member leaves messages unanswered
+	mute  atomic.Bool   // if true, the member does not answer messages
 	takes time.Duration // the time until the member answers
 	age   time.Duration // age of the cluster
 }
@@ -221,9 +221,9 @@ func TestStandInRemovesReleasedHoldThatMemberReports(t *testing.T) {
 	})
 }
 
-// Until the owner has recorded a hold that a stand-in granted, it may grant the units again.
-// The owner gets the new units at once, or with the next digest if the message is lost. A late report of the
-// former units changes nothing.
+// Until the owner has recorded a hold that a stand-in granted, it may grant the units again. The owner gets
+// the new units at once, or with the next digest if the message is lost. A report of the previous number of
+// units has no effect if it arrives later.
 func TestOwnerCountsTheUnitsThatAHoldKeeps(t *testing.T) {
 	for _, lost := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -640,7 +640,7 @@ func TestLateAnswersAreRefused(t *testing.T) {
 	}
 }
 
-// The answer may reach a frozen node late. The client counts from its request.
+// If the node is frozen, it may receive the answer late. The client counts from its request.
 func TestKeptHoldEndsTTLAfterItsRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMembers(t, 2)[0]

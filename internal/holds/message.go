@@ -10,7 +10,8 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// Members exchange these messages about holds. Numbers are varints unless a size is given.
+// These are the messages that members send to each other about their holds. Numbers are varints
+// unless a size is given.
 //
 //	renew    0 | holder 8 | for each shard: number 1, digest 8      answer: a bit for each shard, 1 if the digests differ
 //	list     1 | holder 8 | for each hold: id 16, number 8, units
@@ -30,8 +31,8 @@ const (
 	kindRecords
 )
 
-// A member lists its holds in parts, two for each shard: the holds of processes, and the records of
-// clients' holds.
+// parts is the number of parts in the list of a member's holds. Each shard has two parts: the holds
+// of processes, and the records of clients' holds.
 const parts = 2 * shards
 
 const (

@@ -115,8 +115,8 @@ func (t *table) revoke(o *Hold) (member uint64, held bool) {
 	return member, held
 }
 
-// markLost closes the channel of a hold whose units other callers may get. The caller must hold the
-// lock of the shard.
+// markLost closes the channel of the hold, because its units may be granted to other callers. The
+// caller must hold the lock of the shard.
 func (o *Hold) markLost() {
 	if o.revoked = true; o.lost != nil {
 		close(o.lost)

@@ -160,8 +160,8 @@ func (t *table) bury(name ref, ttl tombstoneTTL, now int64) {
 }
 
 // tombstoneTTL is the time for which another member may have a live replica of a released hold.
-// known applies if this node knows the hold, but perhaps not its last renewal. unknown applies if
-// this node does not know the hold; it is 0 if no member has such a replica.
+// known is the time if this node knows the hold, but may not know its last renewal. unknown is the
+// time if this node does not know the hold; it is 0 if no member has such a replica.
 type tombstoneTTL struct{ known, unknown int64 }
 
 // cutFound is the longest time until a node finds that it does not reach a member. The record of a

@@ -176,7 +176,8 @@ func TestTableEndsRecordsExactly(t *testing.T) {
 	})
 }
 
-// Replicas of a hold arrive in any order. No late replica revives the hold.
+// Replicas of a hold arrive in any order. A replica that arrives late must not make the hold live
+// again.
 func TestNoReplicaRevivesEndedRecord(t *testing.T) {
 	a := clientAsk(1, 5, 1, 1, time.Hour)
 	free := func(table *table, now int64) bool {
@@ -312,7 +313,7 @@ func TestEndedRecordsAreBoundedAndDenyNoHold(t *testing.T) {
 	}
 }
 
-// A full shard keeps the record of a release until other members have a copy.
+// A shard that is full must not remove the record of a release before other members have a copy.
 func TestFullShardKeepsReleaseUntilItIsCopied(t *testing.T) {
 	const most = 4 * shards
 	table, number := newTable(most, zeroAge), uint64(0)
@@ -381,7 +382,8 @@ func TestPagesContainNoEndedEntries(t *testing.T) {
 	require.Zero(t, told(int64(Term)+1))
 }
 
-// A hold that stays is never missed while other holds are added and removed between two pages.
+// If other holds are added and removed between two pages, the pages still contain each hold that
+// stays.
 func TestPagesContainEachHoldThatStays(t *testing.T) {
 	table := newTable(1<<20, zeroAge)
 	random := rand.New(rand.NewPCG(1, 2))

@@ -69,8 +69,8 @@ func (h *Holds) sendHold(v *view.View, o *Hold, to, hop int) {
 const confirmAtOnce = pageBytes / 32
 
 // confirm asks the holders to confirm entries that were not renewed since the given time, and
-// removes entries that their holder does not have. It skips entries of counts for which other
-// members answer.
+// removes entries that their holder does not have. It ignores an entry if another member answers
+// for the count.
 func (h *Holds) confirm(v *view.View, stale []ref, since int64) {
 	now := h.cfg.Env.Monotonic()
 	byHolder := make(map[uint64][]ref)

@@ -2,11 +2,11 @@ package holds
 
 import "sync/atomic"
 
-// room bounds the holds of a table. The bound is for all shards together, because all holds of a
-// count are in one shard. A shard takes several places at a time, so that two keys seldom contend
-// for the room, and returns unused places when look visits the shard.
+// room limits the number of holds in a table. The bound is for all shards together, because all
+// holds of a count are in one shard. A shard takes several places at a time, so that two keys
+// seldom contend for the room, and returns unused places when look visits the shard.
 type room struct {
-	free   atomic.Int64 // number of places that no shard has taken
+	free   atomic.Int64 // the number of places that have not been taken by a shard
 	atOnce int64        // number of places that a shard takes at a time, and may keep unused: for all shards together, at most an eighth of the table
 	most   int          // maximum number of holds of a shard
 }
@@ -31,14 +31,15 @@ func (r *room) takePlaces() int {
 	return 0
 }
 
-// quota is the part of the room that a shard has taken. The lock of the shard guards it.
+// quota is the number of places that a shard has taken from the room. The lock of the shard guards
+// it.
 type quota struct {
 	room *room
 	size int
 }
 
-// fits reports whether there is room for another hold if used places are in use. If the quota is
-// used up, fits takes more places from the room.
+// fits reports whether there is room for another hold if used places are in use. If all places of
+// the quota are in use, it takes more of them from the room.
 func (q *quota) fits(used int) bool {
 	for used >= q.size && used < q.room.most {
 		more := q.room.takePlaces()
@@ -62,6 +63,6 @@ func (q *quota) trim(used int) {
 // used returns the number of entries and live records of a shard. The caller must hold s.mu.
 func (s *shard) used() int { return len(s.entries) + len(s.live.indexes) }
 
-// fits reports whether a shard has room for another entry or live record. The caller must hold
-// s.mu.
+// fits reports whether there is room in the shard for another entry or live record. The caller must
+// hold s.mu.
 func (s *shard) fits() bool { return s.room.fits(s.used()) }

@@ -46,7 +46,7 @@ func (r *ref) hash(units int64) uint64 {
 // together with all entries of its holder in the shard, if their digest equals the digest that the
 // holder has sent. An entry of this node stays as long as its Hold, and no other member ends it.
 type table struct {
-	room    *room         // room for entries and live records
+	room    *room         // the room for the entries and for the records that are live
 	dead    *room         // room for records that have ended
 	changed chan struct{} // signals that records may have to be copied
 	begins  chan struct{} // signals that used is set
@@ -83,7 +83,7 @@ type shard struct {
 	changes  []ref           // records to be copied
 	signal   chan struct{}   // table.changed
 	apart    *atomic.Int64   // table.apart
-	next     int             // index in entries at which look continues
+	next     int             // the index in entries of the next entry that look will visit
 	requests [2]map[ref]bool // the results of recordRequest, of the current and the previous period of knownFor
 	asking   int64           // monotonic time at which the period of asked[0] began
 }
@@ -211,8 +211,8 @@ func (t *table) hold(a *wire.Ask, most int64, waits bool, now int64, r *wire.Res
 	r.Limit, r.Remaining = most, max(0, most-c.units)
 }
 
-// peek sets the result that hold would set, and changes nothing. If lately is set, peek uses the
-// Rate of the highest Version that asked for the count, whatever the Version of a.
+// peek sets r to the same result as hold, but does not change the table. If lately is set, peek
+// uses the Rate of the highest Version that asked for the count, whatever the Version of a.
 func (t *table) peek(a *wire.Ask, most int64, lately bool, now int64, r *wire.Result) {
 	s := t.lockAt(a.ID, now)
 	defer s.mu.Unlock()

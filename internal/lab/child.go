@@ -27,8 +27,8 @@ type Child struct {
 	last  Text  // last bytes of the standard error
 }
 
-// maxLine is the maximum length of a child's line, in bytes. A longer line ends the
-// reading.
+// maxLine is the maximum length of a child's line, in bytes. If a line is longer, the rest of the
+// output is not read.
 const maxLine = 16 << 20
 
 // lastBytes is the number of bytes that are kept of a child's standard error.
@@ -92,7 +92,7 @@ func startCommand(cmd *exec.Cmd, read func(io.Reader)) (c *Child, err error) {
 // PID returns the child's process id.
 func (c *Child) PID() int { return c.Cmd.Process.Pid }
 
-// Kill ends the child as a crash would.
+// Kill ends the child in the same way as a crash.
 func (c *Child) Kill() error { return c.Cmd.Process.Kill() }
 
 // Ended returns a channel that is closed when the child has ended, the parent has waited

@@ -9,5 +9,5 @@
 //   - [Proxy] is a network that a test makes slow, silent or unreachable;
 //   - [JudgeWindows] compares the admitted units of each window with a bound.
 //
-// No package of the product imports lab outside tests.
+// The packages of the product do not import lab except in tests.
 package lab

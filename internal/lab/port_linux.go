@@ -5,10 +5,10 @@ import (
 	"syscall"
 )
 
-// holdPort binds a port of the loopback and does not listen there. A second hold of the
-// port fails, because neither socket may share the port when bound. Afterwards a
-// listener of Go may share the port: it has SO_REUSEADDR, and so has the holding socket
-// by then. Linux lets such sockets share a port while none of them listens.
+// holdPort binds a port of the loopback and does not listen there. A second hold of the port fails,
+// because neither socket may share the port when bound. Afterwards a listener of Go may share the
+// port: it has SO_REUSEADDR, and so has the holding socket by then. On Linux, such sockets can
+// share a port if none of them is a listener.
 func holdPort(port int) (release func(), err error) {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -15,7 +15,7 @@ const Signals = true
 // Leave asks the child to end in order, by SIGTERM.
 func (c *Child) Leave() error { return c.Cmd.Process.Signal(syscall.SIGTERM) }
 
-// Freeze stops the child, by SIGSTOP. A frozen child keeps memory, sockets and timers.
+// Freeze stops the child, by SIGSTOP. The child still has its memory, sockets and timers.
 func (c *Child) Freeze() error { return c.Cmd.Process.Signal(syscall.SIGSTOP) }
 
 // Thaw continues a frozen child, by SIGCONT. A child that is not frozen just continues.

@@ -53,10 +53,10 @@ func InFlight(admitted []Interval, moment int64, roundTrip time.Duration) (units
 // keys. A window ends with the last admission at the latest, so that a later occasion
 // loosens no bound.
 //
-// An admission happened at a moment of its interval. A window holds the admission for
-// certain if the window contains the whole interval. Only such admissions count, so each
-// excess did happen. The result may be below the true number, by at most the admissions
-// that were in progress at the ends of a window.
+// An admission happened at a moment of its interval. A window holds the admission for certain if
+// the window contains the whole interval. Other admissions are not counted, so each excess that is
+// reported did happen. The result may be below the true number, by at most the admissions that were
+// in progress at the ends of a window.
 //
 // JudgeWindows checks the windows that begin with an admission or at the end of an
 // occasion, and the windows that end when an occasion begins. Any other window can be

@@ -104,8 +104,8 @@ func (o *Owner) applyBan(v *view.View, as view.Standing, op wire.Op, a *wire.Ask
 	return true
 }
 
-// pause begins or extends the pause of a key. If several nodes pause the key without the owner, the merged
-// timer has the latest end.
+// pause starts a pause of a key, or extends it if there is one. If several nodes pause the key without the
+// owner, the merged timer has the latest end.
 func (o *Owner) pause(a *wire.Ask, now int64) {
 	o.bans.Lock()
 	defer o.bans.Unlock()

@@ -3,8 +3,8 @@ package owner
 import "time"
 
 const (
-	// CompactEvery is the time between two calls of Compact. At this rate, a store of five million
-	// counts is compacted within about ten seconds.
+	// CompactEvery is the time between two calls of Compact. At this rate, it takes about ten
+	// seconds to compact a store of five million counts.
 	CompactEvery = 100 * time.Millisecond
 	// compactRest is the time until the next call after a pass over the store that freed no count.
 	// The release of memory is delayed by as much. There is no rest if the store is half full or

@@ -29,7 +29,7 @@ import (
 type lent struct {
 	sets   atomic.Pointer[[lentSets]lentSet] // nil until the first lease
 	until  atomic.Int64                      // end of the last lease of all sets
-	ceases atomic.Bool                       // set while this node lends no units
+	ceases atomic.Bool                       // if true, this node does not lend any units
 }
 
 const (
@@ -50,8 +50,8 @@ type lentCount struct {
 	until int64 // end of the last lease
 	span  int64 // number of the current span, each of which lasts lentFor
 	// now and before are the units lent in the current and the previous span, without the units
-	// that the borrowers have reported as spent or returned. Units without a report are forgotten
-	// with their span, because their lease has ended by then.
+	// that the borrowers have reported as spent or returned. Units that they do not report are
+	// removed with their span, because the lease has ended.
 	now, before int64
 }
 
@@ -184,8 +184,7 @@ func raiseTo(a *atomic.Int64, least int64) {
 	}
 }
 
-// stamp returns a time in ticks, truncated to 32 bits. The same stamp occurs again after 19
-// hours.
+// stamp returns a time in ticks, truncated to 32 bits. The stamps repeat every 19 hours.
 func stamp(steady int64) uint32 { return uint32(steady / int64(stampTick)) }
 
 const stampTick = 1 << 14 * time.Nanosecond

@@ -123,7 +123,7 @@ func TestFullSetLendsFromNoOtherCount(t *testing.T) {
 	require.EqualValues(t, 10, lends(lentWays, now+int64(lentFor)), "the leases have ended")
 }
 
-// Authority moves only when no units are lent.
+// A node does not transfer its authority while it has lent units.
 func TestNodeLendsNothingBeforeAHandOver(t *testing.T) {
 	n, _ := newOwner()
 	want := wire.Want{Units: 10, Term: 500}
@@ -160,7 +160,7 @@ func TestReclaimBoundsReturnedUnits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			n, v := newOwner()
-			v.Complete = false // an owner accepts them while a member is missing, too
+			v.Complete = false // the owner also accepts them if a member is missing
 			if !c.owns {
 				v = v.WithStates(v.Excess())
 				v.Settled = false // the view has no ring

@@ -28,7 +28,7 @@ type tentativeSlot struct {
 	now, before int   // numbers of takes of the current and the previous span that are not concluded
 }
 
-// begin counts a take before it is made.
+// begin adds one to the count of takes. It must be called before the take.
 func (t *tentative) begin(id bucket.ID, now int64, span time.Duration) {
 	if t.slots.Load() == nil {
 		t.slots.CompareAndSwap(nil, new([tentativeSlots]tentativeSlot))

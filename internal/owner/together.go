@@ -165,7 +165,7 @@ func (o *Owner) begin(flags uint8, asks []wire.Ask, now int64) {
 	}
 }
 
-// conclude concludes the takes of asks that took no units.
+// conclude removes the takes of asks that took no units.
 func (o *Owner) conclude(flags uint8, asks []wire.Ask, results []wire.Result) {
 	if flags&wire.FlagTentative == 0 {
 		return

@@ -39,7 +39,7 @@ const (
 type Budget struct {
 	log     *slog.Logger
 	start   time.Time
-	clients *pool // shared by the ports for services
+	clients *pool // this pool is shared by all of the ports for services
 	probes  *pool // of the port for probes
 }
 

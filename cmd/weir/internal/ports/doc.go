@@ -1,8 +1,9 @@
-// Package ports bounds the connections that clients hold open on the ports for services.
+// Package ports limits the number of connections that clients can keep open to the ports for
+// services.
 //
 // A connection works while a handler decides on its request. Otherwise the connection rests: it has
-// sent no request or an incomplete request, it does not read its response, or it is kept
-// open for the next request. Bounds apply to connections that rest. If a port is at its
+// sent no request or an incomplete request, it does not read its response, or it is kept open for
+// the next request. The bounds only apply to connections that are at rest. If a port is at its
 // bound, the port closes the longest resting connection of the origin with the most resting
 // connections. A connection that works is never closed to make room.
 //

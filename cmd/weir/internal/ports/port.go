@@ -71,7 +71,7 @@ func (p *Port) Accept() (net.Conn, error) {
 		if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
 			p.cut(p.pool.shed(p.budget.age()))
 		}
-		return nil, p.acceptError(err) // servers retry after an error for lack of descriptors
+		return nil, p.acceptError(err) // the server retries if there are no more file descriptors
 	}
 	if b, is := raw.(interface{ SetWriteBuffer(int) error }); is {
 		_ = b.SetWriteBuffer(sendBuffer) // it fails only on a closed connection, where reads fail, too
@@ -157,7 +157,7 @@ func (p *Port) Shutdown(ctx context.Context, server *http.Server) error {
 	go func() { over <- server.Shutdown(ctx) }()
 	p.wait(ctx, shortly, unasked) // until handlers have all requests that the server accepted before
 	for _, c := range p.unaskedSince(0) {
-		_ = c.Close() // below TLS, whose close notification can block
+		_ = c.Close() // this bypasses TLS, because sending its close notification can block
 	}
 	return <-over
 }

@@ -33,7 +33,7 @@ const (
 
 // rpcs counts the requests of the connections of a gRPC server.
 type rpcs struct {
-	streaming map[string]bool // streaming methods, by their full names
+	streaming map[string]bool // the set of streaming methods, with the full name as the key
 	half      atomic.Int64
 	streams   atomic.Int64
 }

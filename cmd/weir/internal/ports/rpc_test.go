@@ -21,7 +21,7 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 )
 
-// checker is a health server whose Check waits.
+// checker is a health server that delays each call of Check.
 type checker struct {
 	*health.Server
 	takes time.Duration

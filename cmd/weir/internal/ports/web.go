@@ -53,7 +53,7 @@ func connOf(c net.Conn) *conn {
 	return of
 }
 
-// web reports the activity of requests to their connections.
+// web is a handler that records on each connection when a request begins and ends.
 type web struct{ http.Handler }
 
 func (s web) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -157,8 +157,8 @@ func (b *Book) Publish(set *Set, c Control) (p PublishedText, err error) {
 		return p, err
 	}
 	if refused := b.adoptHighest(); b.Current().version < h.version {
-		b.withdrawValues(headName(h.version))
-		b.withdrawValues(h.prefix())
+		b.withdrawValues(headName(h.version), nil)
+		b.withdrawValues(h.prefix(), nil)
 		refused = cmp.Or(refused, h.describe(errWithdrawn))
 		return p, fmt.Errorf("%w text: version %d is not in force, because the published version %d was refused: %w", weir.ErrInvalid, h.version, refused.Version, refused.Err)
 	}
@@ -188,7 +188,7 @@ func (b *Book) publishText(h *textHead, chunks [][]byte) (err error) {
 		err = b.values.Publish(headName(h.version), h.published, value)
 	}
 	if err != nil {
-		b.withdrawValues(h.prefix())
+		b.withdrawValues(h.prefix(), nil)
 	}
 	return err
 }
@@ -213,11 +213,14 @@ func (b *Book) republish() {
 	}
 }
 
-// withdrawValues deletes the published values with a prefix. All nodes publish the same deletions.
-func (b *Book) withdrawValues(prefix string) {
+// withdrawValues deletes the published values with a prefix, except those to keep. All nodes publish the same
+// deletions.
+func (b *Book) withdrawValues(prefix string, keep map[string]bool) {
 	values, _ := b.values.Published(prefix)
 	for _, v := range values {
-		_ = b.values.Publish(v.Name, v.Version+1, nil)
+		if !keep[v.Name] {
+			_ = b.values.Publish(v.Name, v.Version+1, nil)
+		}
 	}
 }
 

@@ -3,7 +3,6 @@ package rules
 import (
 	"cmp"
 	"context"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -103,17 +102,12 @@ func (b *Book) suggest(s *Snapshot, denied []weir.TopKey, bans []weir.BannedKey)
 		k := &denied[i]
 		isBanned := slices.ContainsFunc(bans, func(of weir.BannedKey) bool { return of.Limit == k.Limit && of.ID == k.ID })
 		if found := s.suggestionFor(k, b.now()); found != nil && !isBanned && len(hot) < maxHotKeys {
-			name := hotPrefix + k.Limit + "/" + hex.EncodeToString(k.ID[:])
+			name := fmt.Sprintf("%s%s/%x", hotPrefix, k.Limit, k.ID)
 			hot[name] = true
 			_ = b.publish(name, publishedHotKey{found.Denied, found.Since.Unix(), found.Rate, found.Burst, found.Control.published()}) // the next minute repeats it
 		}
 	}
-	values, _ := b.values.Published(hotPrefix)
-	for _, v := range values {
-		if !hot[v.Name] {
-			_ = b.values.Publish(v.Name, v.Version+1, nil) // it ends nevertheless
-		}
-	}
+	b.withdrawValues(hotPrefix, hot)
 }
 
 // suggestionFor returns the suggestion for a key, or nil if the key is not hot, is blocked, or if its rule has

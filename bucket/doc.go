@@ -1,4 +1,4 @@
-// Package bucket implements rate limiting algorithms and a store of counts.
+// Package bucket implements the algorithms for rate limits, and a store for the counts.
 //
 // The package is part of the engine of weir. Its API may change in any release. Import weir
 // instead.

@@ -158,7 +158,7 @@ func (sh *shard) weighSample(c *lightest, now int64, p *placement, keep ID, must
 					net = sh.uncollected(l, s)
 				}
 				if t <= now && net >= 0 {
-					sh.remove(i, p) // can move another count into slot i
+					sh.remove(i, p) // this can move another count to the slot i
 					recovered++
 					continue
 				}

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-go/weir/internal/testenv"
 )
 
-// spent describes a count from which units were taken some time ago.
+// spent is a count, with the number of units that were taken from it and the time since then.
 type spent struct {
 	limit Limit
 	units int64
@@ -187,7 +187,8 @@ func TestFloodKeepsUsedCountsOfOtherLimits(t *testing.T) {
 	}
 }
 
-// A limit whose keys arrive late replaces counts of the limit that has filled the store.
+// If the store is full of counts for one limit, the keys of another limit replace some of these
+// counts.
 func TestLateLimitGetsPlacesInFullStore(t *testing.T) {
 	const keys = 4_000
 	full, late := &Limit{Rate: 10, Per: 2 * time.Hour}, &Limit{Rate: 10, Per: time.Hour}

@@ -100,8 +100,8 @@ type held struct {
 	receipt      Receipt
 }
 
-// Leases are spent and returned in random order, with takes, refunds and a fail-over in
-// between. At no moment may more units be admitted than the algorithm allows.
+// Leases are spent and returned in random order, with takes, refunds and a fail-over in between.
+// The number of admitted units must never be greater than the algorithm allows.
 func TestLeasesStayWithinTheAlgorithm(t *testing.T) {
 	rapid.Check(t, leasesAdmitNoMore)
 }

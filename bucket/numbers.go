@@ -28,8 +28,9 @@ type originSeries struct {
 	series int64
 }
 
-// nearest limits a search to the latest entries, fewer than nearest. There are seldom more
-// entries. If there are, an entry can exist twice until prune removes the duplicate.
+// nearest limits the number of entries in a search: a search reads only the last nearest-1 entries.
+// There are seldom more entries. If there are, an entry can exist twice until prune removes the
+// duplicate.
 const nearest = 64
 
 // find returns the index of the entry with the limit l and the given origin, or 0 if it is not
@@ -133,7 +134,7 @@ func (n *numbers) prune(slots []slot) {
 		spare = max(16, live)
 	}
 	if once != nil {
-		spare = max(spare, len(slots)/64) // searches often fail, and each call of prune reads all slots
+		spare = max(spare, len(slots)/64) // because a search often fails, and prune reads all of the slots each time
 	}
 	used[0] = 0
 	for i := range slots {

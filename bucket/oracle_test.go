@@ -12,7 +12,7 @@ import (
 // or rationals, and do not save time or memory.
 
 type oracle interface {
-	// used returns the units that count at now. It changes nothing.
+	// used returns the number of units that count at the given time.
 	used(now int64) *big.Rat
 	// spend adds n units and returns the receipt.
 	spend(now, n int64) Receipt

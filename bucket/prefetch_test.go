@@ -15,7 +15,7 @@ func TestPrefetchChangesNothing(t *testing.T) {
 	l := Limit{Rate: 10, Per: time.Hour}
 	ids := []ID{{}, {1, 2}, {^uint64(0), ^uint64(0)}}
 	s.Prefetch(nil)
-	s.Prefetch(ids) // no shard has a table yet
+	s.Prefetch(ids) // there is no table in any of the shards yet
 	require.Zero(t, s.Len())
 	for _, id := range ids {
 		require.True(t, s.Take(id, &l, 0, 4).Allowed)
@@ -27,7 +27,7 @@ func TestPrefetchChangesNothing(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(100, func() { s.Prefetch(ids) }))
 }
 
-// Prefetch takes no lock while tables grow and shrink.
+// Prefetch does not hold a lock, so the size of a table may change at the same time.
 func TestPrefetchWorksWhileTablesMove(t *testing.T) {
 	s := newStoreOf(1<<16, 1, Salt{1, 2})
 	l := Limit{Rate: 10, Per: time.Second}

@@ -268,11 +268,11 @@ func (sh *shard) reclaim(now int64, p *placement) int {
 	return int(before - sh.n)
 }
 
-// grow makes room for at least one more count. Recovered counts are reclaimed, and grow
-// returns their number. If at most a quarter of the room is free after that, the table is
+// grow makes room for at least one more count. It removes the counts that have recovered, and
+// returns the number of them. If at most a quarter of the room is free after that, the table is
 // resized to 16/15 of its slots. Smaller steps save memory, but each count is moved more often
-// while a store fills up. With steps of a fifth, 1.15 million counts use 75 bytes each, and
-// with this step 68 bytes.
+// while a store fills up. With steps of a fifth, 1.15 million counts use 75 bytes each, and with
+// this step 68 bytes.
 func (sh *shard) grow(now int64, p *placement) int {
 	reclaimed := sh.reclaim(now, p)
 	if slots := len(sh.slots); sh.n >= room(slots)*3/4 {

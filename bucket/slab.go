@@ -31,8 +31,8 @@ func (s *slab) free(i uint32) {
 	s.unused = append(s.unused, i)
 }
 
-// pack compacts the logs that slots refer to. All other logs are dropped, including the log
-// of a count that is not in the table yet.
+// pack removes the logs that are not used by any of the slots, including the log of a count that is
+// not in the table yet.
 func (s *slab) pack(slots []slot, n *numbers) {
 	if len(s.logs) == 0 {
 		return

@@ -16,7 +16,7 @@ import (
 const (
 	// pingPace is the time between pings while pongs arrive. All nodes ping over all links at the
 	// multiples of pingPace in Unix time, so that an idle process wakes once for all pings. If the
-	// clocks differ, a process wakes more often.
+	// clocks are not the same, the process wakes up more often.
 	pingPace = 300 * time.Millisecond
 	// lookPace is the time from a ping to the check for its pong. Without a pong, the next ping is sent. If
 	// the previous ping has its pong, the check is made at the next multiple of pingPace, because another

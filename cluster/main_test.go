@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 }
 
 // remainingGoroutines returns the stacks of the goroutines of this package and of memberlist that have
-// not ended when the time has passed. The probes of memberlist end after some seconds.
+// not ended when the time has passed. It may take a few seconds for the probes of memberlist to end.
 func remainingGoroutines(within time.Duration) string {
 	for end := time.Now().Add(within); ; time.Sleep(10 * time.Millisecond) {
 		all := make([]byte, 1<<22)

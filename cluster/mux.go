@@ -104,8 +104,8 @@ func (m *mux) close() error {
 	return err
 }
 
-// track adds conn to the connections that close must close. If the mux is closed, track closes conn at
-// once and returns false.
+// track adds conn to the set of connections that close will close. If the mux is closed, track closes
+// conn at once and returns false.
 func (m *mux) track(conn net.Conn) bool {
 	m.mu.Lock()
 	open := m.conns != nil

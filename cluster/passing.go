@@ -10,8 +10,8 @@ import (
 	"github.com/weir-go/weir/cluster/gossip"
 )
 
-// passPace is the minimum time between two calls of passOn. Each record may arrive from several members
-// if hundreds of members start together.
+// passPace is the minimum time between two calls of passOn. If hundreds of members start at the same
+// time, this node may receive the same record from several members.
 const passPace = 50 * time.Millisecond
 
 // passing holds the records that this node passes on to the watched members, in a large cluster. Each

@@ -21,10 +21,11 @@ import (
 // without Secrets any host that connects is served.
 const maxIncoming = 8192
 
-// maxIncomingOfOne is the maximum number of connections of a single member. A member needs fewer
-// connections, even while it reconnects and probes. The number is a small part of maxIncoming, so that
-// no member displaces other members. If a member opens a further connection, its oldest connection is
-// closed, because a connection that the member has lost is older than connections that it opened since.
+// maxIncomingOfOne is the maximum number of connections of a single member. This is more than a member
+// needs, even if it is connecting again or sending probes. The number is a small part of maxIncoming,
+// so that no member displaces other members. If a member opens a further connection, its oldest
+// connection is closed, because a connection that the member has lost is older than connections that it
+// opened since.
 const maxIncomingOfOne = 16
 
 // peersConfig configures peers.

@@ -8,7 +8,7 @@ import (
 	"github.com/weir-go/weir/internal/conns"
 )
 
-// Bounds on connections before they have identified themselves.
+// These are the bounds for connections that have not yet identified themselves.
 const (
 	pendingSize = 1024
 	pendingPart = 8 // each pending set has at most 1/pendingPart of the file descriptors

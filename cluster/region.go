@@ -56,7 +56,8 @@ func newRegion(ctx context.Context, name string, entries []string) *region {
 	return &region{ctx: ctx, name: name, entries: slices.Clone(entries), failures: map[string]int{}}
 }
 
-// reach starts a goroutine that keeps r connected until p is closed. It resolves names with n.
+// reach starts a goroutine that keeps the connection to r open until p is closed. It resolves names
+// with n.
 func (p *peers) reach(r *region, n Network) {
 	r.peers, r.network = p, n
 	p.wg.Go(r.run)

@@ -19,8 +19,8 @@ const (
 	// lateFor is how long a session waits for an answer after its asker has given up.
 	lateFor = 10 * time.Second
 	// looksPerWait is how often an ask is looked at while it waits, at most once in lookAgain. With
-	// fewer looks, a session detects less of the time in which this process did not run. With more
-	// looks, an ask of a process that is late to each look takes longer.
+	// fewer looks, a session detects less of the time in which this process did not run. If there
+	// are more looks and the process is late for each of them, the ask takes longer.
 	looksPerWait = 4
 	// lookAgain is the time between a late look and the next look. By then the writer has
 	// written, and the reader has read, if this process runs.

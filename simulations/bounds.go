@@ -9,13 +9,13 @@ import (
 	"github.com/weir-go/weir/internal/bounds"
 )
 
-// situation counts the events during a window and shortly before the window. For a Global
-// limit, it describes the regions together. Late also counts the pauses because of which
-// checks time out, once.
+// situation contains the number of events of each kind, during a window and for a short time before
+// it. For a Global limit, it describes the regions together. If checks time out because of a pause,
+// Late includes the pause once.
 type situation struct {
 	bounds.Situation
 	moves int  // starts, and leaves in order
-	torn  bool // a region cannot send to another region
+	torn  bool // there is a region that cannot send to another
 }
 
 // rowName returns the names of the conditions that apply to a window.

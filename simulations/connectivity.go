@@ -371,9 +371,9 @@ func (w *world) isCalm(at time.Duration) bool {
 // disconnected after 800 ms without an answer.
 const disconnectingTrip = 450 * time.Millisecond
 
-// pauseDelay returns how much longer a round trip takes because its ends are paused. Like
-// a process, a simulated member handles after a pause the timers that were due meanwhile,
-// and all messages that arrived. With real frames, timers continue during a pause.
+// pauseDelay returns how much longer a round trip takes because its ends are paused. Like a
+// process, a simulated member handles after a pause the timers that were due meanwhile, and all
+// messages that arrived. If the frames are real, the timers are not stopped by a pause.
 func (w *world) pauseDelay(i, j int) time.Duration {
 	if w.scenario.Gossip {
 		return w.pauses[i] + w.pauses[j]

@@ -87,7 +87,7 @@ func (m *crowdMember) Serve(b *cluster.Batch) {
 	}
 }
 
-// start starts members on new hosts at once.
+// start starts n members at the same time, each on a new host.
 func (c *crowd) start(n int) {
 	c.Helper()
 	var starting sync.WaitGroup
@@ -123,7 +123,7 @@ func hosts(members []*crowdMember) (names []string) {
 	return names
 }
 
-// kill ends the processes of members, whose kernels close their connections.
+// kill stops the processes of the members, so that their connections are closed by the kernel.
 func (c *crowd) kill(members ...*crowdMember) {
 	for _, m := range members {
 		m.host.Kill()
@@ -171,8 +171,8 @@ func (c *crowd) rest() time.Duration {
 	}
 }
 
-// agree waits until the serving members in the view of each member are exactly the
-// members of its side. It returns the time since begin.
+// agree waits until the serving members in the view of each member are exactly the members of its
+// side. It returns the time since begin.
 func (c *crowd) agree(most time.Duration, sides ...[]*crowdMember) time.Duration {
 	c.Helper()
 	for _, side := range sides {
@@ -213,7 +213,7 @@ func disagreement(m *crowdMember, side []*crowdMember) string {
 	return ""
 }
 
-// leave makes members leave, and then closes them.
+// leave calls Leave for each of the members, and then closes them.
 func (c *crowd) leave(members ...*crowdMember) {
 	c.Helper()
 	var leaving sync.WaitGroup

@@ -60,7 +60,7 @@ type Ending struct {
 	Key       int32
 	Reset     uint64  // the number of the last reset that the owner knows, 0 if the owner knows no reset
 	Known     uint64  // the highest number of a reset that a node knew and no crash can have taken
-	Total     int64   // sum of the units that nodes spent during the run, minus returned units
+	Total     int64   // the number of units that the nodes spent during the run, minus the number of returned units
 	Spent     int64   // the part of Total of nodes that knew of the same last reset as the owner
 	Granted   int64   // units that callers were granted
 	Ungranted int64   // units that may be spent without a grant, by the rules of losses.go

@@ -22,7 +22,7 @@ import (
 // refund.
 const (
 	replicaAge = 100 * time.Millisecond     // maximum, for an acknowledged count
-	recopied   = 3 * time.Second            // time after a crash until Replicas copies exist again
+	recopied   = 3 * time.Second            // the time from a crash until there are Replicas copies again
 	resends    = 3 * 200 * time.Millisecond // delay of a message whose packet is lost three times
 	pingPace   = 300 * time.Millisecond     // interval of pings
 )
@@ -32,7 +32,7 @@ type ledger struct {
 	mu      sync.Mutex // guards spends, which nodes report under their own locks
 	keys    map[[16]byte]int
 	spends  [][]spent         // of each key, in order
-	granted []int64           // units of each key that callers have been granted
+	granted []int64           // the number of units that were granted to callers, for each key
 	resets  []uint64          // of each key, the highest number that a node has known
 	knows   map[knower]uint64 // the number that the node of each host knew last
 	refunds [][]refunded      // of each key
@@ -85,7 +85,8 @@ type move struct {
 	at   time.Duration
 }
 
-// forgetResets deletes the resets that a host's node knows: its next node knows none.
+// forgetResets deletes all of the resets that the node on a host knows, because its next node does
+// not know them.
 func (l *ledger) forgetResets(host int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -72,7 +72,7 @@ func TestScenarioIsReportedAndDrawn(t *testing.T) {
 	require.Contains(t, string(drawn), "<svg")
 }
 
-// Seeds 20 and 21 take less real time than most seeds.
+// Seeds 20 and 21 are used because they take less time than most of the other seeds.
 func TestRandomSearchPrintsItsSeeds(t *testing.T) {
 	t.Chdir(t.TempDir())
 	status, out, _ := simulations(t, "-n", "2", "-seed", "20")

@@ -40,8 +40,8 @@ func (p *planet) region(node int16) int {
 	return slices.Index(p.names, p.scenario.Nodes[node].Region)
 }
 
-// situation combines the situations of all regions. Memory of grants that a crash has
-// lost has effects for the term of a grant.
+// situation combines the situations of all regions. Memory of grants that a crash has lost has
+// effects for the term of a grant.
 func (p *planet) situation(l *weir.Limit, from, to time.Duration) (all situation) {
 	all.Global = true
 	for _, c := range p.courses {

@@ -9,10 +9,10 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// randomPlanet returns a random scenario of two or three regions and 60 s, with Global
-// limits of all kinds, demand that moves, and regions that are cut off from each other in
-// one or both directions. In a quarter of the scenarios, there are also faults within regions.
-// A third of all scenarios have slow nodes. The scenario depends only on the seed.
+// randomPlanet returns a random scenario of two or three regions and 60 s, with Global limits of
+// all kinds, demand that moves, and regions that are cut off from each other in one or both
+// directions. In a quarter of the scenarios, there are also faults within regions. In a third of
+// the scenarios, some of the nodes are slow. The scenario depends only on the seed.
 func randomPlanet(seed uint64) *Scenario {
 	d := newDice(fmt.Sprintf("random-regions-%d", seed), seed, "planet")
 	d.regional = true

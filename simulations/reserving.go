@@ -13,7 +13,7 @@ import (
 // plan is how a reservation is settled, drawn when the estimate is requested.
 type plan struct {
 	after   time.Duration // time from the reservation to its settlement
-	actuals []int64       // actual cost for each caller that settles; empty if no caller settles
+	actuals []int64       // the actual cost for each of the callers that settle the reservation; empty if there are none
 	at      []*host       // where each caller settles; nil for the node of the reservation
 }
 
@@ -21,7 +21,7 @@ type plan struct {
 type Reserved struct {
 	Check             // the request for the estimate
 	Settled []Settled // one for each Settle that returned no error
-	Open    []int64   // actual costs of callers that were killed during Settle
+	Open    []int64   // the actual cost for each caller that was killed during its call of Settle
 	Tried   bool      // a caller that was not killed tried to settle it, and the result was not ErrClosed
 	Wrong   string    // the first error of a Settle that is unexpected
 }

@@ -134,7 +134,7 @@ type process struct {
 	killed   bool            // killed together with the callers of the node
 	leaves   bool            // leaving, or has left
 	over     chan struct{}   // closed when its callers have ended
-	ended    time.Duration   // when its callers ended; 0 while they run
+	ended    time.Duration   // the time at which its callers ended, or 0 if they are still running
 }
 
 // elapsed returns the virtual time since the beginning.

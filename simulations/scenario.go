@@ -65,7 +65,7 @@ type Load struct {
 	Rate      float64  // number of checks a second, over all nodes of From together
 	Burst     int      // number of checks at Begins, over all nodes of From together
 	Adversary bool
-	Critical  bool          // whether the checks may spend the units that the limit keeps
+	Critical  bool          // if true, the checks may also use the units that the limit keeps
 	Keeps     time.Duration // for an InFlight limit: units are released within this time
 	TTL       time.Duration // for an InFlight limit: clients hold the units, renew each hold in time, and release most of them
 	Settles   time.Duration // units are reserved, and most reservations are settled within this time; if 0, units are spent

@@ -165,7 +165,7 @@ func TestSharesOfFewUnitsMatchTheTable(t *testing.T) {
 			}
 		}
 		for k, l := range limits {
-			switch l.Partition { // the document describes the other policies in words
+			switch l.Partition { // the document does not have numbers for the other policies
 			case weir.MajorityShare:
 				row += fmt.Sprintf(" %d |", most[i][k])
 			case weir.FairShare:

@@ -188,7 +188,7 @@ func TestRegionOfLittleDemandHasItsPart(t *testing.T) {
 		little := false
 		w.regions[0].demand(4*ms, 1, 1000, func() bool { return true })
 		w.regions[1].demand(4*ms, 2, 1000, func() bool { return true })
-		w.run(10 * sec) // until region 2 has granted its initial units
+		w.run(10 * sec) // by the end of this time, region 2 has granted all of its initial units
 		var granted, asked int64
 		every := sec / 40 // 4 % of the limit
 		var again func()

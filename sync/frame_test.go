@@ -35,7 +35,7 @@ func newUsedLink(t testing.TB, durable bool) *link {
 	return l
 }
 
-// frames returns examples of frames and answers.
+// frames returns a list of examples for frames and for answers.
 func frames(t testing.TB) (list [][]byte) {
 	l := newUsedLink(t, false)
 	l.streams[0].Owe(2, All())

@@ -11,17 +11,17 @@ import (
 )
 
 // Holdings contains the units of Global limits that this region has. A region starts with its
-// initial part of each limit. It grants units of this part to other regions, and receives units
-// of theirs. Granted units are subtracted here before the grant is stated. They are unspent, or
-// their spent units move with them. A region never grants received units, which return to the
-// region that granted them. No third region takes part in the accounts of two regions. So the
-// units of all regions sum to the limit at most, and each region uses only the units that it has.
+// initial part of each limit. It grants units of this part to other regions, and receives units of
+// theirs. Granted units are subtracted here before the grant is stated. They are unspent, or their
+// spent units move with them. A region never grants received units, which return to the region that
+// granted them. The account between two regions does not depend on any other region. So the units
+// of all regions sum to the limit at most, and each region uses only the units that it has.
 //
 // A grant has a term. The region that has received a grant renews it while the units are needed,
-// returns units that are not needed, and loses the rest when the term ends. After a margin, the
-// granting region gets these units back as spent units. If a region is disconnected, or has lost
-// its memory, the other regions therefore lack units only for a term and a Per, and no region has
-// to detect this.
+// returns units that are not needed, and loses the rest when the term ends. The region that has
+// granted these units adds them to its own as spent units, after a margin. If a region is
+// disconnected, or has lost its memory, the other regions therefore lack units only for a term and
+// a Per, and no region has to detect this.
 //
 // For each id, only the node that answers for it decides. Methods are safe for concurrent use.
 // The store is given the limit that judges an id, so that a Take of the id needs only the store,
@@ -31,7 +31,7 @@ type Holdings struct {
 	regions *Regions
 	self    Member
 	store   *bucket.Store
-	rule    rule // divides the units of two regions
+	rule    rule // the rule by which units are divided between two regions
 	reports int  // maximum number of statements in a round that only report spent units
 	shards  [holdingShards]holdingShard
 
@@ -104,7 +104,7 @@ type holding struct {
 	passing  int64 // received units that are returned because a third region asked for them
 	passTill int64 // monotonic time until which passing is reserved
 
-	must     int64 // largest denied ask for which units were requested
+	must     int64 // the largest ask that was denied and for which units were requested
 	keeps    int64 // number of units in held that are reserved for a caller after a denial
 	keepTill int64 // monotonic time until which these units are reserved
 
@@ -124,11 +124,11 @@ type holding struct {
 type account struct {
 	granted      int64  // units granted to the region, which it may still have
 	grantedTo    Member // member that decided about the id in the region when the region made its last statement
-	grantedUntil int64  // monotonic time until which this region does without the granted units
+	grantedUntil int64  // the monotonic time until which this region does not use the granted units
 	moved        int64  // spent units that moved with the last grant; if the grant is not accepted, they count here again
 	heard        int64  // number of the last statement of the region
 	promised     int64  // units that the region gets as soon as they are unspent here
-	promisedTill int64  // monotonic time until which promised is reserved
+	promisedTill int64  // the monotonic time until which the promised units are reserved
 
 	received      int64 // units received from the region
 	receivedUntil int64 // monotonic time until which the received units may be spent

@@ -10,8 +10,8 @@ import (
 // Range contains the hashes from First to Last, inclusive. It is empty if First is above Last.
 type Range struct{ First, Last uint64 }
 
-// Ranges is a set of hashes: sorted ranges that neither overlap nor touch. It is immutable, so it
-// may be shared. Nil is the empty set.
+// Ranges is a set of hashes, in the form of sorted ranges that do not overlap and are not adjacent.
+// It is immutable, so it may be shared. Nil is the empty set.
 type Ranges []Range
 
 // All returns the set of all hashes.

@@ -356,7 +356,7 @@ func (s *Stream) raise(id bucket.ID, number uint64, made, now int64, from stamp)
 	case !ok && s.resets.forgot(made):
 		if (reset{made: made}).isEffective(now) {
 			s.resets.put(id, reset{number: number, made: made, passed: stamps{from}})
-			s.store.Touch(id) // members that remember the reset reject a state without its number
+			s.store.Touch(id) // if a member remembers the reset, it does not accept a state without its number
 		}
 		return true
 	}

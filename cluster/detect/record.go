@@ -21,8 +21,8 @@ const (
 type Record struct {
 	Name, Addr, Region string
 	Born               int64  // Unix nanoseconds, by the clock of the member
-	Epoch              uint64 // raised by the member alone, when it answers its tombstone
-	Turn               uint64 // raised by the member alone, with each announcement
+	Epoch              uint64 // only the member may increment it, when it answers its tombstone
+	Turn               uint64 // only the member may increment it, with each announcement
 	Announced          State  // the last state that the member has announced
 	// Gone is the time at which the member left, was replaced or was forgotten, or zero. Messages
 	// contain the time since then instead.

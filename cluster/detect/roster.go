@@ -271,8 +271,8 @@ func (r *Roster) Leave(now time.Time) Change {
 	return c
 }
 
-// Forget adds the tombstone of a dead member. It returns an error if name is not in the roster, or not
-// dead. An operator calls Forget if the member will not return.
+// Forget adds a tombstone for a member that is dead. It returns an error if name is not in the roster,
+// or not dead. An operator calls Forget if the member will not return.
 func (r *Roster) Forget(name string, now time.Time) (Change, error) {
 	e := r.entries[name]
 	switch {
@@ -291,12 +291,13 @@ func (e *Entry) IsDead(now time.Time) bool { return !e.Alive && !now.Before(e.de
 // tombstones. The argument before is the time of the previous Tick. onSide reports whether a member is
 // on the side of this node, to which the node itself belongs.
 //
-// A side is compared with the set of members that it misses. Members that have joined the side count.
-// If the side has not been smaller than this set for the duration Config.Forget, it forgets the members
-// that have been dead for that duration. A smaller side forgets such members later. When a partition
-// heals, a small side connects to the missing members in turn: it may stop being smaller with the first
-// of them, while the remaining members are about to connect. A member that died before it served owns
-// no keys and does not count as missing. Every side forgets such a member after that duration.
+// A side is compared with the set of members that it misses. The side includes the members that have
+// joined it. If the side has not been smaller than this set for the duration Config.Forget, it forgets
+// the members that have been dead for that duration. A smaller side forgets such members later. When a
+// partition heals, a small side connects to the missing members in turn: it may stop being smaller with
+// the first of them, while the remaining members are about to connect. A member that died before it
+// served owns no keys and does not count as missing. Every side forgets such a member after that
+// duration.
 func (r *Roster) Tick(before, now time.Time, onSide func(name string) bool) Change {
 	var c Change
 	here, missing := 0, 0
@@ -394,7 +395,8 @@ func (r *Roster) Members() []Entry {
 	return members
 }
 
-// Records returns all records, tombstones included. Other nodes pass the records to Merge.
+// Records returns all of the records, including the tombstones. Other nodes pass the records to
+// Merge.
 func (r *Roster) Records() []Record {
 	records := make([]Record, 0, len(r.entries))
 	for _, e := range r.sorted() {

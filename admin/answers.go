@@ -342,7 +342,7 @@ type TopKey struct {
 // NewTop converts the result of Node.TopKeys.
 func NewTop(t weir.TopKeys) Top {
 	top := Top{
-		Asked: showKeys(t.Asked), Denied: showKeys(t.Denied), Held: make([]TopKey, len(t.Held)),
+		Asked: showAll(t.Asked, showKey), Denied: showAll(t.Denied, showKey), Held: make([]TopKey, len(t.Held)),
 		Missing: append([]string{}, t.Missing...), Silent: append([]string{}, t.Silent...),
 	}
 	for i, k := range t.Held {
@@ -352,10 +352,11 @@ func NewTop(t weir.TopKeys) Top {
 	return top
 }
 
-func showKeys(keys []weir.TopKey) []TopKey {
-	shown := make([]TopKey, len(keys))
-	for i, k := range keys {
-		shown[i] = showKey(k)
+// showAll shows each item of a list. The result is never nil, so that JSON has a list.
+func showAll[T, A any](all []T, show func(T) A) []A {
+	shown := make([]A, len(all))
+	for i, item := range all {
+		shown[i] = show(item)
 	}
 	return shown
 }

@@ -15,7 +15,7 @@ type blockAnswer struct {
 	controlAnswer
 }
 
-func showBlock(b *rules.Block) blockAnswer {
+func showBlock(b rules.Block) blockAnswer {
 	a := blockAnswer{ID: b.Name(), Kind: b.Kind.String(), Rule: b.Rule, controlAnswer: showControl(&b.Control)}
 	if b.Kind == rules.BlockIP {
 		a.IP = b.Network.String()
@@ -29,11 +29,7 @@ type blocksAnswer struct {
 
 // blocks returns the blocks of operators that have not ended.
 func (a *api) blocks(*request) (int, any, error) {
-	answer := blocksAnswer{[]blockAnswer{}}
-	for _, b := range a.book.Blocks() {
-		answer.Blocks = append(answer.Blocks, showBlock(&b))
-	}
-	return http.StatusOK, answer, nil
+	return http.StatusOK, blocksAnswer{showAll(a.book.Blocks(), showBlock)}, nil
 }
 
 // blocked selects the client or the key of a block: exactly one of an address or network, a user, an API
@@ -85,7 +81,7 @@ func (a *api) setBlock(r *request) (int, any, error) {
 	if block, err = a.book.Block(text, block); err != nil {
 		return 0, nil, err
 	}
-	answer := showBlock(&block)
+	answer := showBlock(block)
 	a.log.Info("block set", controlAttributes(&block.Control, r, "id", answer.ID)...)
 	return http.StatusOK, answer, nil
 }

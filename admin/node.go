@@ -119,22 +119,19 @@ func showLatency(bySource map[weir.Source]weir.Latency) map[string]Latency {
 	return all
 }
 
+func showRuleOutcomes(o rules.LimitOutcomes) RuleOutcomes {
+	return RuleOutcomes{Rule: o.Rule, Limit: o.Limit, Mode: o.Mode.String(), Enforced: Outcomes(o.Enforced), Shadowed: Outcomes(o.Shadowed)}
+}
+
 func showRules(b *rules.Book, stats weir.Stats) *Rules {
 	if b == nil {
 		return nil
 	}
-	s, outcomes := b.Stats(), []RuleOutcomes{}
-	for _, o := range b.Current().Outcomes(stats) {
-		outcomes = append(outcomes, RuleOutcomes{Rule: o.Rule, Limit: o.Limit, Mode: o.Mode.String(), Enforced: Outcomes(o.Enforced), Shadowed: Outcomes(o.Shadowed)})
-	}
-	factors := []Factor{}
-	for _, a := range b.Current().Adaptations() {
-		factors = append(factors, showFactor(a))
-	}
+	s, now := b.Stats(), b.Current()
 	return &Rules{
 		Version: s.Version, Hash: s.Hash, Serial: s.Serial, LoadedAt: s.LoadedAt.UTC().Truncate(time.Second), Loads: s.Loads, Refused: s.Refused,
 		InForce: s.LastError == nil, Missing: s.Missing, Rules: s.Rules, Limits: s.Limits, Overrides: s.Overrides, Switches: s.Switches, Blocks: s.Blocks, Blocked: s.Blocked,
-		Outcomes: outcomes, Factors: factors, Published: showText(s.Published), RefusedText: showText(s.RefusedText),
+		Outcomes: showAll(now.Outcomes(stats), showRuleOutcomes), Factors: showAll(now.Adaptations(), showFactor), Published: showText(s.Published), RefusedText: showText(s.RefusedText),
 	}
 }
 

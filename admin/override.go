@@ -39,12 +39,7 @@ type overridesAnswer struct {
 
 // overrides lists the overrides in force.
 func (a *api) overrides(*request) (int, any, error) {
-	all := a.book.Overrides()
-	answer := overridesAnswer{make([]*overrideAnswer, len(all))}
-	for i, o := range all {
-		answer.Overrides[i] = showOverride(o)
-	}
-	return http.StatusOK, answer, nil
+	return http.StatusOK, overridesAnswer{showAll(a.book.Overrides(), showOverride)}, nil
 }
 
 // The values of the field used of an override: the used units of the key stay, or its count is deleted.

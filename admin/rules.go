@@ -123,7 +123,7 @@ func showRule(s *rules.Snapshot, r *rules.Rule) ruleAnswer {
 		Match: matchAnswer{Methods: r.When.Methods, Hosts: r.When.Hosts, Path: r.When.Path, Headers: showHeaders(r.When.Headers), Tiers: r.When.Tiers, clientsAnswer: showClients(&r.When.Clients)},
 	}
 	if w, ok := s.SwitchOf(r); ok {
-		a.Switch = showSwitch(&w)
+		a.Switch = showSwitch(w)
 	}
 	for i := range r.When.Not {
 		a.Match.Not = append(a.Match.Not, showException(&r.When.Not[i]))

@@ -44,6 +44,8 @@ func TestSuggestionIsListedAndAccepted(t *testing.T) {
 		require.Contains(t, w.Body.String(), strings.ReplaceAll(c.detail, `"`, `\"`))
 	}
 	d.exchange(a, "POST", "/v1/suggestions", `{"limit":"api","id":"`+id+`","until":"`+until+`","reason":"a launch"}`, "/v1/suggestions", http.StatusOK)
+	w := a.ask("POST", "/v1/suggestions", `{"limit":"api","id":"`+id+`","until":"`+until+`","reason":"again"}`)
+	require.Equal(t, http.StatusNotFound, w.Code, "a suggestion is accepted once")
 	o, ok := a.book.OverrideOf("api", "123")
 	require.True(t, ok)
 	require.Equal(t, []any{int64(4), "token 1", "a launch"}, []any{o.Rate, o.By, o.Reason})

@@ -17,7 +17,7 @@ type switchAnswer struct {
 	controlAnswer
 }
 
-func showSwitch(w *rules.Switch) *switchAnswer {
+func showSwitch(w rules.Switch) *switchAnswer {
 	return &switchAnswer{w.Rule, w.Mode.String(), showControl(&w.Control)}
 }
 
@@ -27,11 +27,7 @@ type switchesAnswer struct {
 
 // switches returns the switches that have not ended.
 func (a *api) switches(*request) (int, any, error) {
-	answer := switchesAnswer{[]*switchAnswer{}}
-	for _, w := range a.book.Switches() {
-		answer.Switches = append(answer.Switches, showSwitch(&w))
-	}
-	return http.StatusOK, answer, nil
+	return http.StatusOK, switchesAnswer{showAll(a.book.Switches(), showSwitch)}, nil
 }
 
 // setSwitch sets the mode of a rule, or of all rules.
@@ -60,7 +56,7 @@ func (a *api) setSwitch(r *request) (int, any, error) {
 		return 0, nil, errors.New("the switch was set, and another request removed it at once")
 	}
 	a.log.Info("switch set", controlAttributes(&w.Control, r, "rule", rule, "mode", w.Mode.String())...)
-	return http.StatusOK, showSwitch(&all[i]), nil
+	return http.StatusOK, showSwitch(all[i]), nil
 }
 
 // checkRule returns a refusal for the name of a rule that does not exist.

@@ -104,15 +104,12 @@ func TestURLWithoutETagIsComparedByText(t *testing.T) {
 
 func TestFaultsOfURLLeaveRulesInForce(t *testing.T) {
 	t.Parallel()
-	s, source := startRuleServer(t, ratedFile(1, 10))
-	b, log := openSource(t, source, BookOptions{})
 	status := func(code int) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
 	}
 	served := func(text string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, text) }
 	}
-	version := 1
 	for about, c := range map[string]struct {
 		fault   http.HandlerFunc
 		want    string
@@ -127,25 +124,29 @@ func TestFaultsOfURLLeaveRulesInForce(t *testing.T) {
 		"too long":   {served(strings.Repeat("#", strictyaml.MaxBytes+5)), "at most 1048576 are read", true},
 		"invalid":    {served("version: 9\nrules: [{name: r}]"), "key is missing", true},
 	} {
-		before, logged := b.Stats(), log.count("the rules were refused")
-		if about == "an old 304" {
-			s.set("", status(500)) // the next request is without an ETag
-			eventually(t, about, func() bool { return b.Stats().LastError != nil })
-			logged++
-		}
-		s.set("", c.fault)
-		eventually(t, about, func() bool { e := b.Stats().LastError; return e != nil && strings.Contains(e.Error(), c.want) })
-		require.NotContains(t, b.Stats().LastError.Error(), "secret", about)
-		require.Equal(t, about == "missing", b.Stats().Missing, about)
-		require.Equal(t, about == "missing", errors.Is(b.Stats().LastError, fs.ErrNotExist), about)
-		requests, _ := s.counts()
-		eventually(t, "asked again", func() bool { now, _ := s.counts(); return now > requests })
-		require.Equal(t, logged+1, log.count("the rules were refused"), "%s: %s", about, log)
-		require.Equal(t, c.refused, b.Stats().Refused > before.Refused, about)
-		require.EqualValues(t, version, b.Stats().Version, about)
-		version++
-		s.set(ratedFile(version, 10), nil)
-		eventually(t, "back after "+about, func() bool { return b.Stats().Version == uint64(version) && b.Stats().LastError == nil })
+		t.Run(about, func(t *testing.T) {
+			t.Parallel()
+			s, source := startRuleServer(t, ratedFile(1, 10))
+			b, log := openSource(t, source, BookOptions{})
+			before, logged := b.Stats(), log.count("the rules were refused")
+			if about == "an old 304" {
+				s.set("", status(500)) // the next request is without an ETag
+				eventually(t, about, func() bool { return b.Stats().LastError != nil })
+				logged++
+			}
+			s.set("", c.fault)
+			eventually(t, about, func() bool { e := b.Stats().LastError; return e != nil && strings.Contains(e.Error(), c.want) })
+			require.NotContains(t, b.Stats().LastError.Error(), "secret")
+			require.Equal(t, about == "missing", b.Stats().Missing)
+			require.Equal(t, about == "missing", errors.Is(b.Stats().LastError, fs.ErrNotExist))
+			requests, _ := s.counts()
+			eventually(t, "asked again", func() bool { now, _ := s.counts(); return now > requests })
+			require.Equal(t, logged+1, log.count("the rules were refused"), log)
+			require.Equal(t, c.refused, b.Stats().Refused > before.Refused)
+			require.EqualValues(t, 1, b.Stats().Version)
+			s.set(ratedFile(2, 10), nil)
+			eventually(t, "back after "+about, func() bool { return b.Stats().Version == 2 && b.Stats().LastError == nil })
+		})
 	}
 }
 

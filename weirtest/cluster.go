@@ -107,7 +107,8 @@ type Cluster struct {
 type machine struct {
 	starts int // number of starts, including those that failed
 	kills  int
-	up     bool // the name of the region resolves to the host
+	abort  context.CancelFunc // ends the Start of a node; nil before the first. A killed process loads no snapshots any more
+	up     bool               // the name of the region resolves to the host
 	node   *weir.Node
 	clock  clock
 }
@@ -219,6 +220,8 @@ func (c *Cluster) Start(ctx context.Context, name string) (*weir.Node, error) {
 	}
 	m.starts++
 	m.up = true
+	ctx, m.abort = context.WithCancel(ctx)
+	defer m.abort()
 	cfg := c.config(name, m)
 	kills := m.kills
 	c.mu.Unlock()
@@ -337,6 +340,9 @@ func (c *Cluster) Kill(name string) {
 	node := m.node
 	m.node = nil
 	m.kills++
+	if m.abort != nil {
+		m.abort()
+	}
 	c.takeDown(name, m)
 	c.mu.Unlock()
 	c.network.Host(name).Kill()

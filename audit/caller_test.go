@@ -21,6 +21,8 @@ func TestCallersAreMaskedUnlessAskedFor(t *testing.T) {
 		{"203.0.113.77", chrome, "203.0.113.0/24", "Mozilla/5 AppleWebKit/537 Chrome/142 Safari/537"},
 		{"2001:db8:1:2::3%" + strings.Repeat("\u009b", 1000), "curl/8.5.0", "2001:db8:1::/48", "curl/8"},
 		{"::ffff:203.0.113.77", "", "203.0.113.0/24", ""},
+		{"2002:cb00:714d:1::1", "", "2002:cb00:7100::/40", ""},
+		{"64:ff9b::cb00:714d", "", "64:ff9b::/48", ""},
 		{"", "jane@example.com 4711 bot/1234567890 \x1b[2J (", "", ""},
 		{"", "a\r\nb/1\x00 }\"{ " + strings.Repeat("p/1 ", 20), "", "p/1 p/1 p/1 p/1 p/1 p/1 p/1 p/1"},
 	} {

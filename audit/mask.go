@@ -5,6 +5,9 @@ import (
 	"strings"
 )
 
+// sixToFour has addresses in which an IPv4 address follows the prefix (RFC 3056).
+var sixToFour = netip.MustParsePrefix("2002::/16")
+
 // client returns the address of a client for a record, or its network.
 func (o *Options) client(a netip.Addr) string {
 	bits := 48
@@ -15,6 +18,8 @@ func (o *Options) client(a netip.Addr) string {
 		return a.String()
 	case a.Is4():
 		bits = 24
+	case sixToFour.Contains(a):
+		bits = 16 + 24
 	}
 	network, _ := a.Prefix(bits) // never fails, because bits are in range
 	return network.String()

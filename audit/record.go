@@ -49,7 +49,7 @@ type Record struct {
 	TookUS  int64     `json:"took_us"`          // DecisionEvent.Took in microseconds
 
 	Route  string `json:"route,omitempty"`      // weir.Caller.Route, first 128 bytes
-	Client string `json:"client,omitempty"`     // network of the address of the client: /24, or /48 for IPv6. With Options.Clients the address
+	Client string `json:"client,omitempty"`     // network of the address of the client: /24, /48 for IPv6, or /40 for 6to4. With Options.Clients the address
 	Agent  string `json:"user_agent,omitempty"` // products in the User-Agent. With Options.Clients its first 256 bytes
 	Tier   string `json:"tier,omitempty"`       // weir.Caller.Tier, first 64 bytes
 

@@ -184,7 +184,10 @@ func TestAllowAllBans(t *testing.T) {
 	})
 }
 
-func TestBanOutlivesItsOwner(t *testing.T) {
+// inOwnerChanges runs a test in a cluster of five nodes, once for each way in which the decisions about the
+// counts of the node "a" can move to other nodes. The test calls act, which makes the change and returns the
+// nodes that must still know the counts.
+func inOwnerChanges(t *testing.T, test func(t *testing.T, w *world, act func() (left []string))) {
 	t.Parallel()
 	for _, c := range []struct {
 		name string
@@ -217,20 +220,26 @@ func TestBanOutlivesItsOwner(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inWorlds(t, 5, weir.Config{}, func(t *testing.T, w *world) {
-				ls := w.limiters(t, banning)
-				key := keyOf(t, ls["a"])
-				begun := time.Now()
-				ban(t, ls["b"], key)
-				time.Sleep(time.Second)
-				left := c.act(t, w)
-				ls = w.limiters(t, banning)
-				for range 40 {
-					requireBanned(t, ls, key, time.Hour-time.Since(begun), left...)
-					time.Sleep(time.Second)
-				}
+				test(t, w, func() []string { return c.act(t, w) })
 			})
 		})
 	}
+}
+
+func TestBanOutlivesItsOwner(t *testing.T) {
+	inOwnerChanges(t, func(t *testing.T, w *world, act func() (left []string)) {
+		ls := w.limiters(t, banning)
+		key := keyOf(t, ls["a"])
+		begun := time.Now()
+		ban(t, ls["b"], key)
+		time.Sleep(time.Second)
+		left := act()
+		ls = w.limiters(t, banning)
+		for range 40 {
+			requireBanned(t, ls, key, time.Hour-time.Since(begun), left...)
+			time.Sleep(time.Second)
+		}
+	})
 }
 
 func TestBanOutlivesStopOfAllNodes(t *testing.T) {

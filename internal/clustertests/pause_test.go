@@ -178,50 +178,21 @@ func TestPauseDeniesAllowAllAndLeasesNothing(t *testing.T) {
 }
 
 func TestPauseOutlivesItsOwner(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		name string
-		act  func(t *testing.T, w *world) (left []string)
-	}{
-		{"a crash", func(t *testing.T, w *world) []string {
-			w.network.Host("a").Kill()
-			require.NoError(t, w.nodes["a"].Close())
-			delete(w.nodes, "a")
-			return []string{"b", "c", "d", "e"}
-		}},
-		{"a leave", func(t *testing.T, w *world) []string {
-			w.leave(t, "a")
-			delete(w.nodes, "a")
-			return []string{"b", "c", "d", "e"}
-		}},
-		{"a join", func(t *testing.T, w *world) []string {
-			w.start(t, "f", weir.Config{})
-			w.ready(t, w.names...)
-			return w.names
-		}},
-		{"a split with the owner in the majority", func(t *testing.T, w *world) []string {
-			w.network.Split([]string{"a", "b", "c"}, []string{"d", "e"})
-			return []string{"a", "b", "c"}
-		}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			inWorlds(t, 5, weir.Config{}, func(t *testing.T, w *world) {
-				ls := w.limiters(t, pausing)
-				key := keyOf(t, ls["a"])
-				end := time.Now().Add(2 * time.Minute)
-				pause(t, ls["b"], key, 2*time.Minute)
-				time.Sleep(100 * time.Millisecond)
-				left := c.act(t, w)
-				ls = w.limiters(t, pausing)
-				for time.Until(end) > time.Second {
-					requirePaused(t, ls, key, end, left...)
-					time.Sleep(time.Second)
-				}
-				time.Sleep(time.Until(end.Add(pauseSlack)))
-				requireResumed(t, ls, key, left...)
-			})
-		})
-	}
+	inOwnerChanges(t, func(t *testing.T, w *world, act func() (left []string)) {
+		ls := w.limiters(t, pausing)
+		key := keyOf(t, ls["a"])
+		end := time.Now().Add(2 * time.Minute)
+		pause(t, ls["b"], key, 2*time.Minute)
+		time.Sleep(100 * time.Millisecond)
+		left := act()
+		ls = w.limiters(t, pausing)
+		for time.Until(end) > time.Second {
+			requirePaused(t, ls, key, end, left...)
+			time.Sleep(time.Second)
+		}
+		time.Sleep(time.Until(end.Add(pauseSlack)))
+		requireResumed(t, ls, key, left...)
+	})
 }
 
 func TestPauseOutlivesStopOfAllNodes(t *testing.T) {

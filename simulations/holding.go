@@ -223,7 +223,7 @@ func checkHeld(r *trial, broken func(time.Duration, string, ...any)) {
 					now += o.Units
 					since = min(since, o.Asked)
 				}
-				if o.From < g.Asked && o.To > g.From {
+				if o.From < g.Asked && o.To > g.From && !h.isUnknown(&o, g.Asked) {
 					before += o.Units
 				}
 			}
@@ -246,6 +246,26 @@ func checkHeld(r *trial, broken func(time.Duration, string, ...any)) {
 			}
 		}
 	}
+}
+
+// isUnknown reports whether no node can know a client's hold: it was granted on a side of a split, and all nodes
+// of this side were killed before the heal.
+func (h *asks) isUnknown(o *Held, now time.Duration) bool {
+	granted, last := h.course.eraAt(o.From), time.Duration(0)
+	if o.Expires == 0 || granted.sides < 2 || granted.side[o.Node] < 0 {
+		return false
+	}
+	for n, side := range granted.side {
+		if side != granted.side[o.Node] {
+			continue
+		}
+		i := slices.IndexFunc(h.course.events, func(e event) bool { return e.kind == killed && e.node == n && o.From <= e.from && e.from < now })
+		if i < 0 {
+			return false
+		}
+		last = max(last, h.course.events[i].from)
+	}
+	return !slices.ContainsFunc(h.course.eras, func(e era) bool { return e.sides < 2 && e.from < last && e.to > o.From })
 }
 
 // hasStop reports whether all nodes of the region stopped in a time. In that case the holds

@@ -3,18 +3,13 @@ package main
 import (
 	"testing"
 
-	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/credentials/insecure"
 )
 
 func TestBlockCommandSetsListsAndRemoves(t *testing.T) {
 	t.Parallel()
 	p := begin(t, insecure.NewCredentials(), folder(t))
-	for _, c := range []struct {
-		want string
-		code int
-		args []string
-	}{
+	p.expect(t, []call{
 		{"the block is in force until ", ok, []string{"block", "-ip", "192.0.2.7/24", "-for", "1h", "-by", "jo", "-reason", "scanner"}},
 		{`ip/192\.0\.2\.0/24 +until \S+ +jo +\S+ +scanner`, ok, []string{"block"}},
 		{"the block is in force without an end", ok, []string{"block", "-user", "ada"}},
@@ -34,21 +29,13 @@ func TestBlockCommandSetsListsAndRemoves(t *testing.T) {
 		{"-remove is set with -for", usage, []string{"block", "-user", "ada", "-remove", "-for", "1h"}},
 		{"-id is only for -remove", usage, []string{"block", "-id", "user/1"}},
 		{`"192.0.2.1/33" is no address or network`, bad, []string{"block", "-ip", "192.0.2.1/33"}},
-	} {
-		code, out := p.ask(c.args...)
-		require.Equal(t, c.code, code, out)
-		require.Regexp(t, c.want, out)
-	}
+	})
 }
 
 func TestUserCommandShowsAndChangesAllLimits(t *testing.T) {
 	t.Parallel()
 	p := begin(t, insecure.NewCredentials(), folder(t))
-	for _, c := range []struct {
-		want string
-		code int
-		args []string
-	}{
+	p.expect(t, []call{
 		{"allowed: 59 of 60 left", ok, []string{"check", "api/hourly", "ada"}},
 		{`api/hourly +59 +60 +\S+ +60 per 1h, `, ok, []string{"user", "ada"}},
 		{`"not_covered":\[`, ok, []string{"user", "ada", "-json"}},
@@ -68,9 +55,5 @@ func TestUserCommandShowsAndChangesAllLimits(t *testing.T) {
 		{"several changes", usage, []string{"user", "ada", "-reset", "-block"}},
 		{"without -block or -multiply", usage, []string{"user", "ada", "-reset", "-for", "1h"}},
 		{"multiply is -1", bad, []string{"user", "ada", "-multiply=-1"}},
-	} {
-		code, out := p.ask(c.args...)
-		require.Equal(t, c.code, code, out)
-		require.Regexp(t, c.want, out)
-	}
+	})
 }

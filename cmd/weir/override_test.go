@@ -10,28 +10,16 @@ import (
 func TestOverrideAndTopCommandsAskNode(t *testing.T) {
 	t.Parallel()
 	p := begin(t, insecure.NewCredentials(), folder(t))
-	code, out := p.ask("override", "api/hourly", "ada", "-rate", "5", "-for", "1h")
-	require.Equal(t, ok, code, out)
-	require.Contains(t, out, "the override is in force until ")
-	code, out = p.ask("check", "api/hourly", "ada")
-	require.Equal(t, ok, code, out)
-	require.Contains(t, out, "allowed: 4 of 5 left")
-	code, out = p.ask("override", "api/hourly", "ada", "-rate", "5", "-used", "reset")
-	require.Equal(t, ok, code, out)
-	code, out = p.ask("check", "api/hourly", "ada")
-	require.Equal(t, ok, code, out)
-	require.Contains(t, out, "allowed: 4 of 5 left")
-	code, out = p.ask("override", "api/hourly", "ada", "-remove")
-	require.Equal(t, ok, code, out)
-	code, out = p.ask("peek", "api/hourly", "ada")
-	require.Equal(t, ok, code, out)
-	require.Contains(t, out, "59 of 60 left")
-	code, out = p.ask("top")
-	require.Equal(t, ok, code, out)
-	require.Regexp(t, `(?m)^api/hourly +ada +\d+$`, out)
-	code, out = p.ask("override", "api/hourly", "ada")
-	require.Equal(t, usage, code)
-	require.Contains(t, out, "-rate is missing")
+	p.expect(t, []call{
+		{"the override is in force until ", ok, []string{"override", "api/hourly", "ada", "-rate", "5", "-for", "1h"}},
+		{"allowed: 4 of 5 left", ok, []string{"check", "api/hourly", "ada"}},
+		{"the override is in force without an end", ok, []string{"override", "api/hourly", "ada", "-rate", "5", "-used", "reset"}},
+		{"allowed: 4 of 5 left", ok, []string{"check", "api/hourly", "ada"}},
+		{"no override", ok, []string{"override", "api/hourly", "ada", "-remove"}},
+		{"59 of 60 left", ok, []string{"peek", "api/hourly", "ada"}},
+		{`(?m)^api/hourly +ada +\d+$`, ok, []string{"top"}},
+		{"-rate is missing", usage, []string{"override", "api/hourly", "ada"}},
+	})
 }
 
 // The -admin flag of a command accepts the addresses that weir serve accepts.

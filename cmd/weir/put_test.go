@@ -25,11 +25,7 @@ func TestPutCommandPublishesRules(t *testing.T) {
 		{"version: 73\nrules: []\n", `^\{"version":73,`, ok, []string{"-json"}},
 	} {
 		require.NoError(t, os.WriteFile(file, []byte(c.text), 0o600))
-		code, out := p.ask(append([]string{"rules", "put", file}, c.args...)...)
-		require.Equal(t, c.code, code, out)
-		require.Regexp(t, c.want, out)
+		p.expect(t, []call{{c.want, c.code, append([]string{"rules", "put", file}, c.args...)}})
 	}
-	code, out := p.ask("status")
-	require.Equal(t, ok, code)
-	require.Regexp(t, `rules: version 73 .*, published by token 1 at \S+\n`, out)
+	p.expect(t, []call{{`rules: version 73 .*, published by token 1 at \S+\n`, ok, []string{"status"}}})
 }

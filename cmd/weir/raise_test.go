@@ -30,18 +30,12 @@ func TestRaiseCommandsListAndAccept(t *testing.T) {
 		_, out := p.ask("raise", "list")
 		return strings.Contains(out, id)
 	}, eventually, 10*time.Millisecond)
-	code, out := p.ask("raise", "list")
-	require.Equal(t, ok, code, out)
-	require.Regexp(t, `(?m)^api +- +`+id+` +75 % +20.* +1 per 1m, .* +4$`, out)
-	code, out = p.ask("status")
-	require.Equal(t, ok, code, out)
-	require.Contains(t, out, "\nadapt: api has 50 % of its numbers since 2025-11-30T08:00:00Z (slow)\n")
-	code, out = p.ask("raise", "accept", "api", id, "-reason", "a launch")
-	require.Equal(t, bad, code)
-	require.Contains(t, out, "until")
-	code, out = p.ask("raise", "accept", "api", id, "-for", "1h", "-reason", "a launch")
-	require.Equal(t, ok, code, out)
-	require.Contains(t, out, "an override with a rate of 4 is in force until 20")
+	p.expect(t, []call{
+		{`(?m)^api +- +` + id + ` +75 % +20.* +1 per 1m, .* +4$`, ok, []string{"raise", "list"}},
+		{`\nadapt: api has 50 % of its numbers since 2025-11-30T08:00:00Z \(slow\)\n`, ok, []string{"status"}},
+		{"until", bad, []string{"raise", "accept", "api", id, "-reason", "a launch"}},
+		{"an override with a rate of 4 is in force until 20", ok, []string{"raise", "accept", "api", id, "-for", "1h", "-reason", "a launch"}},
+	})
 }
 
 func TestExplainedRuleShowsAdaptAndRaise(t *testing.T) {

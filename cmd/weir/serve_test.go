@@ -139,6 +139,23 @@ func (p *reached) ask(args ...string) (code int, out string) {
 	return code, said.String()
 }
 
+// call is a client command, and the response that a test expects.
+type call struct {
+	want string // a regular expression of the output
+	code int
+	args []string
+}
+
+// expect runs client commands against the node.
+func (p *reached) expect(t *testing.T, calls []call) {
+	t.Helper()
+	for _, c := range calls {
+		code, out := p.ask(c.args...)
+		require.Equal(t, c.code, code, "%q: %s", c.args, out)
+		require.Regexp(t, c.want, out, "%q", c.args)
+	}
+}
+
 // asker does not keep connections open, because a process that stops would wait for them.
 var asker = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 

@@ -3,18 +3,13 @@ package main
 import (
 	"testing"
 
-	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/credentials/insecure"
 )
 
 func TestSwitchCommandSetsListsAndRemoves(t *testing.T) {
 	t.Parallel()
 	p := begin(t, insecure.NewCredentials(), folder(t))
-	for _, c := range []struct {
-		want string
-		code int
-		args []string
-	}{
+	p.expect(t, []call{
 		{"the switch is in force until ", ok, []string{"switch", "api", "off", "-for", "1h", "-by", "jo", "-reason", "an incident"}},
 		{`api +off +until \S+ +jo +\S+ +an incident`, ok, []string{"switch"}},
 		{"allowed: 60 of 60 left, by none, the rule is off: nothing is counted", ok, []string{"check", "api/hourly", "ada"}},
@@ -30,9 +25,5 @@ func TestSwitchCommandSetsListsAndRemoves(t *testing.T) {
 		{"-for is -1h", usage, []string{"switch", "api", "off", "-for=-1h"}},
 		{`there is no rule "ap": did you mean "api"\?`, bad, []string{"switch", "ap", "off"}},
 		{`mode is "on"`, bad, []string{"switch", "api", "on"}},
-	} {
-		code, out := p.ask(c.args...)
-		require.Equal(t, c.code, code, out)
-		require.Regexp(t, c.want, out)
-	}
+	})
 }

@@ -29,7 +29,7 @@ type Source interface {
 	// different version, until ctx is done. The Book passes "" in the first call and after an error.
 	//
 	// With an error, the text cannot be read now. The Book keeps its rules, logs the error unless it has the
-	// text of the last error, and calls Next again after a pause, which doubles from 100 ms to 5 s. Each
+	// text of the last error, and calls Next again after a delay, which doubles from 100 ms to 5 s. Each
 	// attempt to read must have a timeout. An error that wraps fs.ErrNotExist states that there is no text.
 	Next(ctx context.Context, known string) (Text, error)
 }
@@ -97,8 +97,8 @@ func NewSource(location string, o SourceOptions) (Source, error) {
 const (
 	firstWait    = 30 * time.Second       // maximum time of the first reading
 	cacheWait    = 5 * time.Second        // maximum time of the first reading if there is a cache
-	leastPause   = 100 * time.Millisecond // pause after an error; it doubles with each further error
-	longestPause = 5 * time.Second        // maximum pause after an error
+	leastDelay   = 100 * time.Millisecond // delay after an error; it doubles with each further error
+	longestDelay = 5 * time.Second        // maximum delay after an error
 )
 
 // OpenSource reads the text of a source, and then each further text, until Close. It returns the error of
@@ -174,7 +174,7 @@ var errUnversioned = errors.New("rules: the source returned a text without a ver
 
 // followSource loads each text of the source, until ctx is done.
 func (b *Book) followSource(ctx context.Context, known string) {
-	pause := leastPause
+	delay := leastDelay
 	for {
 		wait := quiet // bounds the work for a source that does not wait
 		text, err := b.readNext(ctx, known)
@@ -183,11 +183,11 @@ func (b *Book) followSource(ctx context.Context, known string) {
 			return
 		case err != nil:
 			b.noteUnread(err)
-			known, wait = "", pause/2+rand.N(pause/2) // so that nodes do not all come back at once
-			pause = min(2*pause, longestPause)
+			known, wait = "", delay/2+rand.N(delay/2) // so that nodes do not all come back at once
+			delay = min(2*delay, longestDelay)
 		default:
 			if known != "" { // the source could wait
-				pause = leastPause
+				delay = leastDelay
 			}
 			known = text.Version
 			_ = b.load(text) // the error is in Stats

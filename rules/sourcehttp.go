@@ -74,12 +74,12 @@ func (s *httpSource) Next(ctx context.Context, known string) (Text, error) {
 		if known != "" {
 			wait = s.every - rand.N(s.every/5) // at most Poll, which may be the longest duration
 		}
-		pause := time.NewTimer(max(wait, time.Until(s.notBefore)))
+		timer := time.NewTimer(max(wait, time.Until(s.notBefore)))
 		select {
 		case <-ctx.Done():
-			pause.Stop()
+			timer.Stop()
 			return Text{}, ctx.Err()
-		case <-pause.C:
+		case <-timer.C:
 		}
 		text, err := s.request(ctx, known)
 		if err != nil {

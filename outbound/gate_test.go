@@ -175,6 +175,26 @@ func TestClosedNodeSendsOnlyFailOpen(t *testing.T) {
 	}
 }
 
+func TestClosedNodeObeysPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := paced
+		l.Partition = weir.FailOpen
+		node, err := weir.Start(t.Context(), weir.Config{Logger: quiet})
+		require.NoError(t, err)
+		g, err := New(node, Options{Limits: []Limit{{Host: "*", Limit: l}}, Logger: quiet})
+		require.NoError(t, err)
+		require.NoError(t, node.Close())
+		r := newRequest(t, "GET", "https://a")
+		turn, err := g.Wait(r)
+		require.NoError(t, err)
+		turn.Pause(t.Context(), 5*time.Second)
+		begun := time.Now()
+		_, err = g.Wait(r)
+		require.NoError(t, err)
+		require.Equal(t, 5*time.Second, time.Since(begun))
+	})
+}
+
 func TestPauseIsLoggedWithoutCredential(t *testing.T) {
 	var log bytes.Buffer
 	g := newGate(t, Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})

@@ -68,10 +68,8 @@ func (g *Gate) Wait(r *http.Request) (*Turn, error) {
 func (t *Turn) wait(ctx context.Context) error {
 	for {
 		err := t.limit.limiter.Wait(ctx, t.key, 1)
-		if errors.Is(err, weir.ErrClosed) && t.limit.limiter.Limit().Partition == weir.FailOpen {
-			return nil
-		}
-		if err != nil {
+		open := errors.Is(err, weir.ErrClosed) && t.limit.limiter.Limit().Partition == weir.FailOpen
+		if err != nil && !open {
 			return t.delayed(ctx, err)
 		}
 		rest := t.limit.pauses.findRest(t.key)

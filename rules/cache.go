@@ -7,8 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
-	"path/filepath"
 )
 
 // The cache of a Book is a file with the last text of its source that was in force, after a line of
@@ -37,12 +37,12 @@ type cachedText struct {
 const maxCacheHeader = 4096
 
 // startFromCache puts the text of the cache in force.
-func (b *Book) startFromCache(path string) error {
-	_, text, err := b.readCache(path)
+func (b *Book) startFromCache() error {
+	_, text, err := b.readCache(b.cache)
 	if err != nil {
 		return err
 	}
-	set, err := Parse(path, text)
+	set, err := Parse(b.cache, text)
 	if err == nil {
 		err = b.enforce(set)
 	}
@@ -82,18 +82,23 @@ func (b *Book) writeCache(path string, h cacheHeader, text []byte) {
 	}
 }
 
-// writeFile replaces a file, which only its owner can then read, in one step.
+// writeFile replaces a file, which only its owner can then read, in one step. Each Book has its own cache, so the
+// file that an interrupted writer has left is not in use.
 func writeFile(path string, text []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*") // of mode 0600
+	next := path + ".new"
+	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(text)
 	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
+		err = os.Rename(next, path)
 	}
 	if err != nil {
-		err = errors.Join(err, os.Remove(f.Name()))
+		err = errors.Join(err, os.Remove(next))
 	}
 	return err
 }

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,7 +14,7 @@ import (
 )
 
 func TestBookStartsFromCache(t *testing.T) {
-	for about, first := range map[string]any{"a source that fails": errors.New("down"), "an invalid text": "rules: 5", "a source that is slow": nil} {
+	for about, first := range map[string]any{"a source that fails": errors.New("down"), "an invalid text": "rules: 5", "a stale text": ratedFile(3, 30), "a new algorithm": strings.ReplaceAll(ratedFile(4, 40), "per: 1h", "per: 1h, algorithm: token_bucket"), "a source that is slow": nil} {
 		synctest.Test(t, func(t *testing.T) {
 			cache := filepath.Join(t.TempDir(), "cache")
 			s := newFakeSource(ratedFile(3, 30))
@@ -48,6 +49,16 @@ func TestBookStartsFromCache(t *testing.T) {
 			require.NoError(t, b.Close())
 		})
 	}
+}
+
+func TestFirstStartWaitsLongerThanWithCache(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &fakeSource{make(chan any, 10)}
+		time.AfterFunc(2*cacheWait, func() { s.next <- ratedFile(1, 10) })
+		b, _ := openSource(t, s, BookOptions{Cache: filepath.Join(t.TempDir(), "cache")})
+		require.EqualValues(t, 10, rateOf(b), "there is no cache yet")
+		require.NoError(t, b.Close())
+	})
 }
 
 func TestInvalidCacheIsRefused(t *testing.T) {
@@ -91,11 +102,17 @@ func TestUnwritableCacheIsLogged(t *testing.T) {
 	require.True(t, log.contains("cannot keep the rules in their cache"))
 }
 
-func TestFailedWriteLeavesNoFile(t *testing.T) {
+func TestWriteLeavesOnlyItsFile(t *testing.T) {
 	dir := t.TempDir()
+	write(t, filepath.Join(dir, "cache.new"), "of a killed process")
+	require.NoError(t, writeFile(filepath.Join(dir, "cache"), []byte("text")))
+	files, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Len(t, files, 1)
+	require.NoError(t, os.Remove(filepath.Join(dir, "cache")))
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "cache"), 0o700))
 	require.Error(t, writeFile(filepath.Join(dir, "cache"), []byte("text")))
-	files, err := os.ReadDir(dir)
+	files, err = os.ReadDir(dir)
 	require.NoError(t, err)
 	require.Len(t, files, 1)
 }

@@ -126,31 +126,33 @@ func OpenSource(ctx context.Context, node *weir.Node, source Source, o BookOptio
 	return b, nil
 }
 
-// readFirst puts the present text of the source in force, or else that of the cache. It returns the version of
-// the text that the source had.
+// readFirst puts the text of the cache in force, and then the present text of the source, as a later text. It
+// returns the version of the text that the source had. The error is nil if either text is in force.
 func (b *Book) readFirst(ctx context.Context) (known string, err error) {
-	wait := firstWait
+	wait, uncached := firstWait, error(nil)
 	if b.cache != "" {
+		uncached = b.startFromCache()
+	}
+	isCached := b.current.Load() != nil
+	if isCached {
 		wait = cacheWait
 	}
 	limited, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	text, unread := b.readNext(limited, "")
-	if err = unread; err == nil {
-		err = b.load(text)
+	text, err := b.readNext(limited, "")
+	switch {
+	case err == nil:
+		known, err = text.Version, b.load(text)
+	case isCached:
+		b.noteUnread(err)
 	}
-	if err == nil || b.cache == "" || ctx.Err() != nil {
-		return text.Version, err
+	switch {
+	case err == nil, ctx.Err() != nil:
+		return known, err
+	case isCached:
+		return known, nil
 	}
-	if failed := b.startFromCache(b.cache); failed != nil {
-		return "", errors.Join(err, failed)
-	}
-	if unread != nil {
-		b.noteUnread(unread)
-		return "", nil
-	}
-	b.noteText(hashOf(text.Bytes), err)
-	return text.Version, nil
+	return "", errors.Join(err, uncached)
 }
 
 // closeSource closes the source, if there is one to close.

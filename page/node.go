@@ -98,7 +98,8 @@ func (n *Node) rules(stats *weir.Stats) *Rules {
 		return nil
 	}
 	b := n.Book.Stats()
-	r := &Rules{Version: b.Version, Hash: b.Hash, LoadedAt: b.LoadedAt, Rules: b.Rules, Limits: b.Limits, Overrides: b.Overrides, Switches: []string{}}
+	r := &Rules{Version: b.Version, Hash: b.Hash, LoadedAt: b.LoadedAt, Rules: b.Rules, Limits: b.Limits, Overrides: b.Overrides,
+		Switches: []string{}, Factors: []string{}, Changes: []string{}, Hot: []string{}}
 	refused, begun, banned := uint64(0), uint64(0), uint64(0)
 	for _, n := range b.Blocked {
 		refused += n

@@ -1,6 +1,7 @@
 package page
 
 import (
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -181,4 +182,8 @@ func TestFactorsAndHotKeysAreShown(t *testing.T) {
 	require.Equal(t, []string{"r: 50 % at 08:00:00Z (slow)"}, s.Factors)
 	require.Equal(t, s.Factors, s.Changes)
 	require.Equal(t, []string{"r " + strings.Repeat("0", 32) + ": 75 % denied, suggested rate 18"}, s.Hot)
+	source.Book = testnode.Book(t, node, "rules: [{name: r, key: user, adapt: {latency: 1s}, limit: {rate: 9, per: 1m}}]")
+	shown, err := json.Marshal(source.Snapshot().Rules)
+	require.NoError(t, err)
+	require.Contains(t, string(shown), `"factors":["r: 50 % at 08:00:00Z (slow)"],"changes":[],"hot":[]`, "a Book that has seen no change")
 }

@@ -537,7 +537,8 @@ function showFacts(s) {
   if (r) {
     facts.push(['Rules', `version ${r.version}, ${plural(r.rules, 'rule')}, ${plural(r.limits, 'limit')}, ${plural(r.overrides, 'override')}`],
       ...r.switches?.length ? [['Switches', r.switches.join('; ')]] : [],
-      ...r.factors?.length ? [['Adapted', r.factors.join('; ')], ['Changes', r.changes.join('; ')]] : [],
+      ...r.factors?.length ? [['Adapted', r.factors.join('; ')]] : [],
+      ...r.changes?.length ? [['Changes', r.changes.join('; ')]] : [],
       ...r.hot?.length ? [['Hot keys', `${r.hot.join('; ')} (weir raise list)`]] : [],
       ...r.blocks ? [['Blocks', r.blocks]] : [],
       ...r.bans ? [['Bans', r.bans]] : [],

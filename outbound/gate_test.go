@@ -99,7 +99,11 @@ func TestKeysHaveHostAndHashOfCredential(t *testing.T) {
 		return turn.key
 	}
 	require.Equal(t, "a.example", key("https://A.example:443/x"))
-	require.Equal(t, "a.example:8443", key("https://a.example:8443"))
+	require.Equal(t, "a.example", key("http://a.example.:80"))
+	require.Equal(t, "a.example:80", key("https://a.example:80"))
+	require.Equal(t, "a.example:8443", key("https://user:secret@a.example:8443"))
+	require.Equal(t, "2001:db8::1:8443", key("https://[2001:db8::1:8443]"))
+	require.Equal(t, "[2001:db8::1]:8443", key("https://[2001:db8::1]:8443"))
 	seen := map[string]bool{}
 	for _, field := range []string{"Authorization", "X-API-Key", "API-Key", "X-Goog-Api-Key"} {
 		for _, secret := range []string{"Bearer one", strings.Repeat("long", 5000)} {

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -61,7 +62,7 @@ func hostOf(u *url.URL) string {
 	if port == portOf(&url.URL{Scheme: u.Scheme}) {
 		return name
 	}
-	return name + ":" + port
+	return net.JoinHostPort(name, port)
 }
 
 // credentialFields are the fields of credentials, in the form of http.Header.

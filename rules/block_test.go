@@ -18,7 +18,7 @@ const denyFile = `
 exempt: {ip: 10.0.0.0/8, user: [root, mallory]}
 deny:
 - {ip: [192.0.2.0/24, "2001:db8::/32", 10.1.2.3], reason: scanner}
-- {user: mallory, api_key: {exact: "k|1"}, key: {api: "ada|x", login: [192.0.2.9, 198.51.100.7]}}
+- {user: [mallory, {exact: '\-192.0.2.1'}, {exact: '\#1'}], api_key: {exact: "k|1"}, key: {api: "ada|x", login: [192.0.2.9, 198.51.100.7]}}
 - {ip: [198.51.100.1, 203.0.113.0/24], user: soon, until: 2000-01-01T00:00:00Z}
 - {ip: 203.0.113.7, until: "2999-01-01T00:00:00Z"}
 rules:
@@ -65,7 +65,7 @@ func TestBlockOfFileWinsOverExemption(t *testing.T) {
 	for limit, keys := range map[string]map[string]string{
 		"api":   {"ada|x": "key", "ada": "", "mallory|y": ""},
 		"login": {"192.0.2.9": "key", "192.0.2.8": "ip", "2001:db8::/64": "ip", "198.51.100.7": "key", "198.51.100.8": "", `\-`: ""},
-		"named": {"mallory": "user", "k|1": "", "ada": "", `\-192.0.2.1`: ""},
+		"named": {"mallory": "user", "k|1": "", "ada": "", `\-192.0.2.1`: "", `\\-192.0.2.1`: "user", `\#1`: "", `\\#1`: "user"},
 		"keyed": {`k\|1`: "api_key", "k|2": ""},
 	} {
 		l, _, _ := book.Limit(limit)

@@ -267,3 +267,11 @@ func TestErrorsOfTimesNamePlaceAndRemedy(t *testing.T) {
 	_, err := Parse("rules.yaml", []byte("times: [{name: a}]\nrules: [{name: r, key: ip, limit: {rate: 1000000000, per: 1h, times: {a: {multiply: 1000000}}}}]"))
 	require.EqualError(t, err, "rules.yaml:2:74: the multiplied rate or burst is 2000000000000: use at most 1000000000000")
 }
+
+func TestMultipliedRateMayBeMaximum(t *testing.T) {
+	const rule = "times: [{name: a}]\nrules: [{name: r, key: ip, limit: {algorithm: token_bucket, rate: 1000000, per: 1h, burst: %d, times: {a: {multiply: 1000000}}}}]"
+	l := mustParse(t, fmt.Sprintf(rule, 1_000_000)).Rules()[0].Limits[0].At(time.Now()).ForKey("", "k")
+	require.Equal(t, []int64{maxRate, maxRate}, []int64{l.Rate, l.Burst})
+	_, err := Parse("rules.yaml", []byte(fmt.Sprintf(rule, 1_000_001)))
+	require.ErrorContains(t, err, "the multiplied rate or burst is 1000001000000: use at most 1000000000000")
+}

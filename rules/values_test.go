@@ -88,6 +88,7 @@ func TestErrorsOfValuesHideAPIKeys(t *testing.T) {
 		{"ip", "'2001:db8::1': {rate: 1}", `rules.yaml:4:38: value "2001:db8::1" is longer than ipv6_prefix: write 2001:db8::/64`},
 		{"ip", "10.0.0.0/8: {rate: 1}, 10.1.0.0/8: {rate: 1}", `rules.yaml:4:61: value "10.1.0.0/8" is named twice: remove one (the first is on line 4)`},
 		{"[ip, user]", "'2001:db8::/48|a': {rate: 1}", `rules.yaml:4:38: value "2001:db8::/48|a" has further parts: its first part needs the form of keys, 2001:db8::/64`},
+		{"[user, ip]", "'|b': {rate: 1}", `rules.yaml:4:38: value "|b" is empty: name a key`},
 		{"[user, ip]", "a|b|c: {rate: 1}", `rules.yaml:4:38: value "a|b|c" has 3 parts, and the key is user|ip: write \| for the character`},
 		{"usr", "a: {rate: 1}", `rules.yaml:3:8: unknown key "usr": did you mean "user"?`},
 		{"user", "a: {rate: 0}", `rules.yaml:4:48: rate is 0: use 1 to 1000000000000`},

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -16,9 +15,6 @@ import (
 	"github.com/weir-go/weir/contrib/internal/sourcetest"
 	"github.com/weir-go/weir/internal/lab"
 	"github.com/weir-go/weir/internal/testenv"
-	"github.com/weir-go/weir/rules"
-
-	etcdrules "github.com/weir-go/weir/contrib/etcd"
 )
 
 func TestSourceReadsEtcd(t *testing.T) {
@@ -35,24 +31,13 @@ func TestSourceReadsEtcd(t *testing.T) {
 	t.Run("CompactionLosesNoChange", func(t *testing.T) { testCompaction(t, s) })
 }
 
-func nextText(t *testing.T, source *etcdrules.Source, known string) rules.Text {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), lab.GiveUp)
-	defer cancel()
-	text, err := source.Next(ctx, known)
-	require.NoError(t, err)
-	return text
-}
-
 // The watch is disconnected while its revision is compacted. The poll interval never passes.
 func testCompaction(t *testing.T, s *server) {
 	s.put(t, sourcetest.Text(1))
 	proxy := lab.StartProxy(t, s.Addr)
 	source := open(t, time.Hour, lab.GiveUp, proxy.Addr())
-	text := nextText(t, source, "")
-	var changed sync.WaitGroup
-	changed.Go(func() {
-		time.Sleep(100 * time.Millisecond) // until Next waits
+	text := sourcetest.ReadText(t, source, "", 1)
+	text, err := sourcetest.NextDuring(t, source, text.Version, func() {
 		proxy.SetRefusing(true)
 		s.do(t, func(ctx context.Context, c *clientv3.Client) error {
 			var last int64
@@ -66,12 +51,11 @@ func testCompaction(t *testing.T, s *server) {
 			_, err := c.Compact(ctx, last)
 			return err
 		})
-		proxy.SetRefusing(false)
-		time.Sleep(100 * time.Millisecond)
 		s.put(t, sourcetest.Text(2))
+		proxy.SetRefusing(false)
 	})
-	require.Equal(t, sourcetest.Text(2), string(nextText(t, source, text.Version).Bytes))
-	changed.Wait() // the change may arrive before its response
+	require.NoError(t, err)
+	require.Equal(t, sourcetest.Text(2), string(text.Bytes))
 }
 
 // A member of a cluster without a quorum serves no reads, so that its text is not taken for the
@@ -95,7 +79,7 @@ func TestMemberWithoutLeaderIsRefused(t *testing.T) {
 	}
 	members[0].put(t, sourcetest.Text(1))
 	source := open(t, 300*time.Millisecond, time.Second, members[0].Addr)
-	text := nextText(t, source, "")
+	text := sourcetest.ReadText(t, source, "", 1)
 	members[1].end(t)
 	members[2].end(t)
 	begun := time.Now()

@@ -15,7 +15,6 @@ import (
 	pgrules "github.com/weir-go/weir/contrib/postgres"
 	"github.com/weir-go/weir/internal/lab"
 	"github.com/weir-go/weir/internal/testenv"
-	"github.com/weir-go/weir/rules"
 )
 
 // The tests share a server, because it takes a second to create one.
@@ -37,40 +36,32 @@ func TestSourceReadsPostgres(t *testing.T) {
 	t.Run("SchemaCanBeExecutedAgain", func(t *testing.T) { testSchema(t, s) })
 }
 
-func nextText(t *testing.T, source *pgrules.Source, known string) rules.Text {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), lab.GiveUp)
-	defer cancel()
-	text, err := source.Next(ctx, known)
-	require.NoError(t, err)
-	return text
-}
-
 func testPoll(t *testing.T, s *server) {
 	s.put(t, sourcetest.Text(1))
 	source := open(t, s.Addr, 50*time.Millisecond, lab.GiveUp)
-	text := nextText(t, source, "")
+	text := sourcetest.ReadText(t, source, "", 1)
 	s.exec(t, "ALTER TABLE weir_rules DISABLE TRIGGER weir_rules_notify")
 	s.put(t, sourcetest.Text(2))
-	require.Equal(t, sourcetest.Text(2), string(nextText(t, source, text.Version).Bytes))
+	sourcetest.ReadText(t, source, text.Version, 2)
 	s.exec(t, "ALTER TABLE weir_rules ENABLE TRIGGER weir_rules_notify")
 }
 
 func testBroken(t *testing.T, s *server) {
+	s.put(t, sourcetest.Text(1))
 	source := open(t, s.Addr, time.Hour, lab.GiveUp)
-	text := nextText(t, source, "")
-	time.AfterFunc(50*time.Millisecond, func() {
-		_ = s.try("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'weir'")
+	text := sourcetest.ReadText(t, source, "", 1)
+	_, err := sourcetest.NextDuring(t, source, text.Version, func() {
+		s.exec(t, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'weir'")
 	})
-	_, err := source.Next(t.Context(), text.Version)
 	require.ErrorContains(t, err, "terminating connection")
-	s.put(t, sourcetest.Text(3))
-	require.Equal(t, sourcetest.Text(3), string(nextText(t, source, text.Version).Bytes))
+	s.put(t, sourcetest.Text(2))
+	sourcetest.ReadText(t, source, text.Version, 2)
 }
 
 func testOtherRows(t *testing.T, s *server) {
+	s.put(t, sourcetest.Text(1))
 	source := open(t, s.Addr, time.Hour, lab.GiveUp)
-	text := nextText(t, source, "")
+	text := sourcetest.ReadText(t, source, "", 1)
 	for range 3 {
 		s.exec(t, "INSERT INTO weir_rules (name, text) VALUES ($1, 'a') ON CONFLICT (name) DO UPDATE SET text = EXCLUDED.text || 'b'", "other")
 	}
@@ -81,6 +72,7 @@ func testOtherRows(t *testing.T, s *server) {
 }
 
 func testMissingTable(t *testing.T, s *server) {
+	s.put(t, sourcetest.Text(1))
 	s.exec(t, "ALTER TABLE weir_rules RENAME TO moved")
 	source := open(t, s.Addr, time.Hour, lab.GiveUp)
 	_, err := source.Next(t.Context(), "")
@@ -88,22 +80,22 @@ func testMissingTable(t *testing.T, s *server) {
 	require.ErrorContains(t, err, "pgrules.Schema")
 	require.NotErrorIs(t, err, fs.ErrNotExist)
 	s.exec(t, "ALTER TABLE moved RENAME TO weir_rules")
-	nextText(t, source, "")
+	sourcetest.ReadText(t, source, "", 1)
 }
 
 func testSchema(t *testing.T, s *server) {
 	s.put(t, sourcetest.Text(1))
 	source := open(t, s.Addr, time.Hour, lab.GiveUp)
-	first := nextText(t, source, "")
+	first := sourcetest.ReadText(t, source, "", 1)
 	s.exec(t, pgrules.Schema)
 	s.put(t, sourcetest.Text(2))
-	second := nextText(t, source, first.Version)
+	second := sourcetest.ReadText(t, source, first.Version, 2)
 	require.NotEqual(t, strings.Split(first.Version, "-")[0], strings.Split(second.Version, "-")[0], "the revision rises")
 
 	// An older revision is a version of its own, as after a restored backup.
 	s.exec(t, "DELETE FROM weir_rules WHERE name = $1", row)
 	s.put(t, sourcetest.Text(3))
-	require.Equal(t, sourcetest.Text(3), string(nextText(t, source, second.Version).Bytes))
+	sourcetest.ReadText(t, source, second.Version, 3)
 
 	err := s.try("UPDATE weir_rules SET text = repeat('x', $1::int) WHERE true", "1048577")
 	require.ErrorContains(t, err, "violates check constraint")
@@ -115,8 +107,7 @@ func TestSourceReadsStandby(t *testing.T) {
 	s := start(t)
 	s.put(t, sourcetest.Text(1))
 	source := open(t, s.standby(t).Addr, 50*time.Millisecond, lab.GiveUp)
-	text := nextText(t, source, "")
-	require.Equal(t, sourcetest.Text(1), string(text.Bytes))
+	text := sourcetest.ReadText(t, source, "", 1)
 	s.put(t, sourcetest.Text(2))
-	require.Equal(t, sourcetest.Text(2), string(nextText(t, source, text.Version).Bytes))
+	sourcetest.ReadText(t, source, text.Version, 2)
 }

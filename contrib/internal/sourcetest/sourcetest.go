@@ -70,16 +70,44 @@ func (s Store) open(t *testing.T, addr string, poll, timeout time.Duration) Sour
 	return source
 }
 
-// nextText returns the next text, which must have the given version.
-func nextText(t *testing.T, source rules.Source, known string, version int) rules.Text {
+// ReadText returns the next text, which must have the given version.
+func ReadText(t *testing.T, source rules.Source, known string, version int) rules.Text {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), lab.GiveUp)
 	defer cancel()
 	text, err := source.Next(ctx, known)
 	ensure(t, err)
+	checkText(t, text, known, version)
+	return text
+}
+
+// checkText requires that Next has returned the text of the given version.
+func checkText(t *testing.T, text rules.Text, known string, version int) {
+	t.Helper()
 	expect(t, string(text.Bytes) == Text(version), "the text is %q, not that of version %d", text.Bytes, version)
 	expect(t, text.Name != "" && text.Version != "" && text.Version != known, "name %q, version %q after %q", text.Name, text.Version, known)
-	return text
+}
+
+// NextDuring calls Next, and calls change as soon as Next waits.
+func NextDuring(t *testing.T, source rules.Source, known string, change func()) (text rules.Text, err error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), lab.GiveUp)
+	defer cancel()
+	returned := make(chan struct{})
+	go func() {
+		defer close(returned)
+		text, err = source.Next(ctx, known)
+	}()
+	awaitCall(t, "await")
+	change()
+	<-returned
+	return text, err
+}
+
+// awaitCall waits until a goroutine executes a method of a Source.
+func awaitCall(t *testing.T, method string) {
+	t.Helper()
+	lab.Eventually(t, "a goroutine executes "+method, func() bool { return runs(".(*Source)." + method + "(") })
 }
 
 // fails requires that Next fails within the given time, with an error that contains no password.
@@ -91,9 +119,15 @@ func (s Store) fails(t *testing.T, source rules.Source, known string, within tim
 	_, err := source.Next(ctx, known)
 	expect(t, err != nil, "no error")
 	expect(t, time.Since(begun) < within, "%v passed until %v", time.Since(begun), err)
-	expect(t, !strings.Contains(err.Error(), s.Password), "the error contains the password: %v", err)
+	s.checkError(t, err)
 	t.Logf("after %v: %v", time.Since(begun).Round(time.Millisecond), err)
 	return err
+}
+
+// checkError requires that an error does not contain the password.
+func (s Store) checkError(t *testing.T, err error) {
+	t.Helper()
+	expect(t, !strings.Contains(err.Error(), s.Password), "the error contains the password: %v", err)
 }
 
 func testChanges(t *testing.T, s Store) {
@@ -102,24 +136,25 @@ func testChanges(t *testing.T, s Store) {
 	expect(t, errors.Is(err, fs.ErrNotExist), "the text is missing: %v", err)
 
 	s.Put(t, Text(1))
-	text := nextText(t, source, "", 1)
+	text := ReadText(t, source, "", 1)
 	for version := 2; version <= 3; version++ {
-		waiting := time.AfterFunc(soon/3, func() { s.Put(t, Text(version)) })
-		text = nextText(t, source, text.Version, version)
-		expect(t, !waiting.Stop(), "the text came before the change")
+		next, err := NextDuring(t, source, text.Version, func() { s.Put(t, Text(version)) })
+		ensure(t, err)
+		checkText(t, next, text.Version, version)
+		text = next
 	}
 
 	ctx, cancel := context.WithTimeout(t.Context(), soon/3)
 	defer cancel()
 	_, err = source.Next(ctx, text.Version)
 	expect(t, errors.Is(err, context.DeadlineExceeded), "Next ends with its context: %v", err)
-	nextText(t, source, "", 3)
+	ReadText(t, source, "", 3)
 
-	time.AfterFunc(soon/3, func() { s.Delete(t) })
-	err = s.fails(t, source, text.Version, enough)
+	_, err = NextDuring(t, source, text.Version, func() { s.Delete(t) })
 	expect(t, errors.Is(err, fs.ErrNotExist), "the text is deleted: %v", err)
+	s.checkError(t, err)
 	s.Put(t, Text(4))
-	nextText(t, source, "", 4)
+	ReadText(t, source, "", 4)
 }
 
 func testNodes(t *testing.T, s Store) {
@@ -160,9 +195,9 @@ func testSlow(t *testing.T, s Store) {
 	proxy := lab.StartProxy(t, s.Addr)
 	proxy.SetDelay(20 * time.Millisecond)
 	source := s.open(t, proxy.Addr(), never, enough)
-	text := nextText(t, source, "", 1)
+	text := ReadText(t, source, "", 1)
 	s.Put(t, Text(2))
-	nextText(t, source, text.Version, 2)
+	ReadText(t, source, text.Version, 2)
 
 	late := s.open(t, proxy.Addr(), soon, soon)
 	proxy.SetDelay(2 * soon)
@@ -185,7 +220,7 @@ func testSilent(t *testing.T, s Store) {
 	s.Put(t, Text(1))
 	proxy := lab.StartProxy(t, s.Addr)
 	source := s.open(t, proxy.Addr(), soon, soon)
-	text := nextText(t, source, "", 1)
+	text := ReadText(t, source, "", 1)
 	proxy.SetSilent(true)
 	s.Put(t, Text(2))
 	s.fails(t, source, text.Version, 20*soon)
@@ -216,8 +251,11 @@ func testClose(t *testing.T, s Store) {
 	for _, silent := range []bool{false, true} {
 		s.Put(t, Text(1))
 		book := s.book(t, n, s.open(t, proxy.Addr(), never, enough))
-		proxy.SetSilent(silent)
-		time.Sleep(soon / 3) // until Next waits
+		if proxy.SetSilent(silent); silent {
+			awaitCall(t, "Next")
+		} else {
+			awaitCall(t, "await")
+		}
 		ensure(t, book.Close())
 		lab.Eventually(t, "no goroutine of the client is left by Close", func() bool { return !runs(s.Client) })
 		proxy.SetSilent(false)

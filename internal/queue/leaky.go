@@ -40,7 +40,7 @@ type leaky struct {
 	changed  bool          // waiters have left since the last request to the owner
 	last     wire.Result   // the last response of the owner
 	trip     time.Duration // the round trip of the last response
-	banned   int64         // monotonic time at which the ban or the pause of the last response with one ends
+	banned   int64         // monotonic time at which a ban or a pause ends, as the owner stated last; 0 if there is none
 }
 
 // grant is the result of a request for units. turn is the time from which its next unit may be
@@ -309,9 +309,12 @@ func (x *queue) nextAsk(now int64) (units int64, wait time.Duration) {
 func (x *queue) applyResponse(units int64, r *wire.Result, sent, arrivedBy, now int64) {
 	// In an outage no queue is full: the owner is not reached, and may be back at any time.
 	outage := r.Source == wire.FailedClosed || r.Source.IsShare()
-	if r.Banned {
+	switch {
+	case r.Banned:
 		x.banned = sent + int64(r.RetryAfter)
-	} else if outage && r.Allowed && now < x.banned {
+	case !outage:
+		x.banned = 0
+	case r.Allowed && now < x.banned:
 		denial := *r // the member that has decided lacks the count of the ban
 		denial.Allowed, denial.RetryAfter = false, time.Duration(x.banned-now)
 		r = &denial

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir/bucket"
@@ -35,6 +36,7 @@ type node struct {
 	limit bucket.Limit
 	asks  atomic.Int64
 	late  atomic.Bool // the owner does not answer, so that the share of the node decides
+	reset atomic.Bool // the owner has reset the key, so that it is not paused
 }
 
 // newNode returns a node that serves a unit each second, and has room for three units.
@@ -57,7 +59,9 @@ func (q *node) Do(_ context.Context, op wire.Op, a *wire.Ask, r *wire.Result) er
 		r.Allowed = a.Units > 0
 		return nil
 	}
-	q.owner.Do(q.env.View(), view.AsOwner, op, a, q.env.Now(), r)
+	b := *a
+	b.Pauses = a.Pauses && !q.reset.Load()
+	q.owner.Do(q.env.View(), view.AsOwner, op, &b, q.env.Now(), r)
 	return nil
 }
 
@@ -118,23 +122,41 @@ func TestWaiterWithoutPlaceIsRefusedAtOnce(t *testing.T) {
 
 // A node does not have the count of a pause that its owner has stated.
 func TestPausedKeyHasNoTurnWithinShare(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := newNode(t)
-		a := q.ask()
-		a.Pauses, a.Units = true, 5000
-		q.owner.Do(q.env.View(), view.AsOwner, wire.OpPause, a, q.env.Now(), new(wire.Result))
-		begun, done := time.Now(), make(chan error, 1)
-		go func() {
-			a := q.ask()
-			a.Pauses = true
-			_, err := q.Wait(t.Context(), a)
-			done <- err
-		}()
-		time.Sleep(2500 * time.Millisecond)
-		q.late.Store(true)
-		require.NoError(t, <-done)
-		require.InDelta(t, 5, time.Since(begun).Seconds(), 0.2)
-	})
+	for _, c := range []struct {
+		name       string
+		reset      bool
+		turns      []float64 // in seconds from the begin of the pause
+		ownerFails time.Duration
+	}{
+		{"pause in force", false, []float64{5, 5}, 2500 * time.Millisecond},
+		{"pause ended by a reset", true, []float64{3, 4}, 3500 * time.Millisecond},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				q := newNode(t)
+				a := q.ask()
+				a.Pauses, a.Units = true, 5000
+				q.owner.Do(q.env.View(), view.AsOwner, wire.OpPause, a, q.env.Now(), new(wire.Result))
+				begun, turns := time.Now(), make(chan time.Duration, len(c.turns))
+				for range c.turns {
+					go func() {
+						a := q.ask()
+						a.Pauses = true
+						_, err := q.Wait(t.Context(), a)
+						assert.NoError(t, err)
+						turns <- time.Since(begun)
+					}()
+				}
+				time.Sleep(2500 * time.Millisecond)
+				q.reset.Store(c.reset)
+				time.Sleep(time.Until(begun.Add(c.ownerFails)))
+				q.late.Store(true)
+				for _, want := range c.turns {
+					require.InDelta(t, want, (<-turns).Seconds(), 0.2)
+				}
+			})
+		})
+	}
 }
 
 func TestWaitersForAHoldHaveTurnsInOrder(t *testing.T) {

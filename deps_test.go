@@ -62,8 +62,8 @@ var reaches = map[string][]string{
 	"github.com/hashicorp/memberlist": {"cluster/gossip"},
 	"net":                             {"cluster", "cluster/gossip", "httplimit", "contrib/internal/sourcetest", "internal/conns", "internal/lab", "internal/testnode", "weirtest"},
 	"net/http": {
-		"admin", "examples/gateway", "examples/login", "examples/modelgateway", "httplimit", "contrib/internal/framework", "outbound", "page", "rules",
-		"service",
+		"admin", "examples/gateway", "examples/login", "examples/modelgateway", "httplimit", "contrib/internal/framework", "internal/ratelimit", "outbound",
+		"page", "rules", "service",
 	},
 }
 

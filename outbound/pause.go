@@ -52,20 +52,12 @@ func (t *Turn) Pause(ctx context.Context, d time.Duration) {
 }
 
 // delayOf returns the time that a refused client must wait by the fields of a response, or 0 if they have
-// none. The clock of the server may differ, so the time until a date counts from the Date of the response.
+// none.
 func delayOf(header http.Header, now time.Time) time.Duration {
-	after := header.Get("Retry-After")
-	if after == "" {
+	if header.Get("Retry-After") == "" {
 		return ratelimit.ExhaustedFor(header[ratelimit.StateField])
 	}
-	at, err := http.ParseTime(after)
-	if err != nil {
-		return ratelimit.ReadSeconds(after)
-	}
-	if date, err := http.ParseTime(header.Get("Date")); err == nil {
-		now = date
-	}
-	return max(at.Sub(now), 0)
+	return ratelimit.RetryAfter(header, now)
 }
 
 // mostPauses is the maximum number of keys in a pauses.

@@ -9,10 +9,10 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
+	"github.com/weir-go/weir/internal/ratelimit"
 	"github.com/weir-go/weir/internal/strictyaml"
 )
 
@@ -115,7 +115,8 @@ func (s *httpSource) request(ctx context.Context, known string) (Text, error) {
 	case status == http.StatusNotFound, status == http.StatusGone:
 		return Text{}, fmt.Errorf("status %d: there are no rules (%w)", status, fs.ErrNotExist)
 	case status != http.StatusOK:
-		s.notBefore = time.Now().Add(retryAfter(response.Header.Get("Retry-After")))
+		now := time.Now()
+		s.notBefore = now.Add(min(ratelimit.RetryAfter(response.Header, now), maxRetryAfter))
 		return Text{}, fmt.Errorf("status %d instead of 200 with the rules", status)
 	}
 	bytes, err := io.ReadAll(io.LimitReader(response.Body, strictyaml.MaxBytes+1)) // Parse refuses a longer text
@@ -130,15 +131,6 @@ func (s *httpSource) request(ctx context.Context, known string) (Text, error) {
 }
 
 func isETag(text string) bool { return strings.HasPrefix(text, `"`) || strings.HasPrefix(text, `W/"`) }
-
-// retryAfter returns the time in a field Retry-After, or 0.
-func retryAfter(field string) time.Duration {
-	if n, err := strconv.ParseUint(field, 10, 31); err == nil {
-		return min(time.Duration(n)*time.Second, maxRetryAfter)
-	}
-	at, _ := http.ParseTime(field)
-	return min(max(0, time.Until(at)), maxRetryAfter)
-}
 
 // causeOf returns an error without the addresses of a connection, which differ at each attempt, and without
 // the query of the URL.

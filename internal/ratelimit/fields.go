@@ -1,5 +1,5 @@
 // Package ratelimit writes and reads the fields of draft-ietf-httpapi-ratelimit-headers-11, which are
-// lists of Strings with parameters (RFC 9651). No other package knows their format.
+// lists of Strings with parameters (RFC 9651). No other package knows their format. It also reads Retry-After.
 package ratelimit
 
 import (

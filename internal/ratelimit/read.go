@@ -1,12 +1,13 @@
 package ratelimit
 
 import (
+	"net/http"
 	"strconv"
 	"strings"
 	"time"
 )
 
-// maxWait bounds the result of ExhaustedFor. It is the longest period of a limit.
+// maxWait bounds the seconds that a field requests. It is the longest period of a limit.
 const maxWait = 366 * 24 * time.Hour
 
 // ExhaustedFor reads the lines of a field RateLimit, and returns the time until all its limits have
@@ -42,11 +43,25 @@ func exhaustedFor(item string) time.Duration {
 	if left, err := strconv.ParseUint(remaining, 10, 64); err != nil || left > 0 {
 		return 0
 	}
-	return ReadSeconds(window)
+	return readSeconds(window)
 }
 
-// ReadSeconds returns a decimal number of whole seconds, at most 366 days, and 0 for any other text.
-func ReadSeconds(digits string) time.Duration {
+// RetryAfter returns the time that the field Retry-After of a response requests, or 0. The clock of the server
+// may differ, so the time until a date counts from the Date of the response.
+func RetryAfter(header http.Header, now time.Time) time.Duration {
+	after := header.Get("Retry-After")
+	at, err := http.ParseTime(after)
+	if err != nil {
+		return readSeconds(after)
+	}
+	if date, err := http.ParseTime(header.Get("Date")); err == nil {
+		now = date
+	}
+	return max(at.Sub(now), 0)
+}
+
+// readSeconds returns a decimal number of whole seconds, at most 366 days, and 0 for any other text.
+func readSeconds(digits string) time.Duration {
 	n, err := strconv.ParseUint(digits, 10, 64)
 	if err != nil && n == 0 { // n is the largest number if digits exceed it
 		return 0

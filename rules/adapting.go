@@ -209,9 +209,9 @@ func (a *adapter) decide(ctx context.Context, r *Rule, d *decision, hasMajority 
 	}
 	now := time.Now()
 	a.follow(r.Name, d, now)
-	before := cmp.Or(d.Factor, r.Adapt.Max)
+	before := d.State
 	d.State = d.Next(boundsOf(r), sample, now)
-	if math.Round(100*before) == math.Round(100*d.Factor) {
+	if math.Round(100*cmp.Or(before.Factor, r.Adapt.Max)) == math.Round(100*d.Factor) {
 		return
 	}
 	var version uint64 // of the present time
@@ -219,6 +219,7 @@ func (a *adapter) decide(ctx context.Context, r *Rule, d *decision, hasMajority 
 		version = d.version + 1
 	}
 	if err := a.book.values.Publish(adaptPrefix+r.Name, version, d.Encode()); err != nil {
+		d.State = before // so that the next call publishes the change
 		a.logFailure(r.Name, err)
 		return
 	}

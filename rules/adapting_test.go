@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/adapt"
 	"github.com/weir-go/weir/internal/testenv"
 	"github.com/weir-go/weir/weirtest"
 )
@@ -338,4 +340,28 @@ func TestDeciderContinuesPublishedFactor(t *testing.T) {
 		}
 		require.InDelta(t, 1, factor(), 0.001, "it rises while clients are denied")
 	})
+}
+
+// newDecider returns the decider of the rule r of a Book, and a function that reports an overload and decides.
+func newDecider(t *testing.T, v values) (d *decision, decide func(hasMajority bool)) {
+	now := time.Now()
+	b := newSharedBook(t, v, &now, "rules: [{name: r, key: global, limit: {rate: 10, per: 1s}, adapt: {latency: 1s}}]")
+	limiter, err := b.node.Limiter(newMeasureLimit())
+	require.NoError(t, err)
+	a, d := &adapter{book: b, limiter: limiter}, new(decision)
+	a.decide(t.Context(), b.Current().Rules()[0], d, true) // reads the totals
+	return d, func(hasMajority bool) {
+		a.report(t.Context(), "r", adapt.Sample{Busy: 1000 * time.Second, Started: 1000, Done: 600, Slow: 600, Denied: 1})
+		a.decide(t.Context(), b.Current().Rules()[0], d, hasMajority)
+	}
+}
+
+func TestFactorIsPublishedOnceThereIsRoom(t *testing.T) {
+	shared := sharedValues{fails: errors.New("there is no room")}
+	d, decide := newDecider(t, &shared)
+	decide(true)
+	require.Zero(t, d.Factor, "the factor stays")
+	shared.fails = nil
+	decide(true)
+	require.Contains(t, string(shared.values["adapt/r"].Value), `"reason":"slow"`)
 }

@@ -215,7 +215,7 @@ func (a *adapter) decide(ctx context.Context, r *Rule, d *decision, hasMajority 
 		return
 	}
 	var version uint64 // of the present time
-	if !hasMajority && d.version > 0 {
+	if !hasMajority {
 		version = d.version + 1
 	}
 	if err := a.book.values.Publish(adaptPrefix+r.Name, version, d.Encode()); err != nil {

@@ -365,3 +365,12 @@ func TestFactorIsPublishedOnceThereIsRoom(t *testing.T) {
 	decide(true)
 	require.Contains(t, string(shared.values["adapt/r"].Value), `"reason":"slow"`)
 }
+
+func TestFirstFactorOfMinorityHasLowestVersion(t *testing.T) {
+	node := startNode(t)
+	_, decide := newDecider(t, node)
+	decide(false)
+	values, _ := node.Published(adaptPrefix)
+	require.Len(t, values, 1)
+	require.EqualValues(t, 1, values[0].Version)
+}

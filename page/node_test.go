@@ -154,6 +154,21 @@ rules:
 	require.Error(t, err)
 }
 
+func TestNodeShowsBlocksAndBans(t *testing.T) {
+	node := testnode.Start(t, weir.Config{})
+	book := testnode.Book(t, node, "deny: {ip: [192.0.2.1]}\nrules: [{name: api, key: user, ban: {denials: 1, within: 1m, for: 1h}, limit: {rate: 1, per: 1h}}]")
+	source := &Node{Node: node, Book: book}
+	require.Empty(t, source.Snapshot().Rules.Bans)
+	limit, _, _ := book.Current().Limit("api")
+	for range 3 {
+		_, err := book.Current().Limiter(limit, "", "ada").Allow(t.Context(), "ada")
+		require.NoError(t, err)
+	}
+	s := source.Snapshot().Rules
+	require.Equal(t, "1 in force, 0 requests refused by this node", s.Blocks)
+	require.Equal(t, "1 begun and 1 checks denied by this node", s.Bans)
+}
+
 func TestPublishedTextIsShown(t *testing.T) {
 	node := testnode.Start(t, weir.Config{})
 	book := testnode.Book(t, node, "rules: []")

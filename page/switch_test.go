@@ -29,6 +29,7 @@ func TestViewerSwitchesRules(t *testing.T) {
 	}{
 		{"a switch without an author", `{"rule":"api","mode":"off","minutes":5}`, 400, "name yourself", rules.Enforce},
 		{"a switch without an end", `{"rule":"api","mode":"off","by":"jo"}`, 400, "use 1 to 10080", rules.Enforce},
+		{"a switch for too long", `{"rule":"api","mode":"off","minutes":10081,"by":"jo"}`, 400, "use 1 to 10080", rules.Enforce},
 		{"an unknown mode", `{"rule":"api","mode":"on","minutes":5,"by":"jo"}`, 409, "use enforce, shadow, off", rules.Enforce},
 		{"an unknown rule", `{"rule":"apis","mode":"off","minutes":5,"by":"jo"}`, 409, `there is no rule "apis"`, rules.Enforce},
 		{"an unknown field", `{"rules":"api"}`, 400, "unknown field", rules.Enforce},
@@ -63,19 +64,4 @@ func TestPageWithoutBookSwitchesNothing(t *testing.T) {
 	answer.Body.Close()
 	require.Equal(t, http.StatusNotFound, answer.StatusCode)
 	require.Empty(t, book.Switches())
-}
-
-func TestNodeShowsBlocksAndBans(t *testing.T) {
-	node := testnode.Start(t, weir.Config{})
-	book := testnode.Book(t, node, "deny: {ip: [192.0.2.1]}\nrules: [{name: api, key: user, ban: {denials: 1, within: 1m, for: 1h}, limit: {rate: 1, per: 1h}}]")
-	source := &Node{Node: node, Book: book}
-	require.Empty(t, source.Snapshot().Rules.Bans)
-	limit, _, _ := book.Current().Limit("api")
-	for range 3 {
-		_, err := book.Current().Limiter(limit, "", "ada").Allow(t.Context(), "ada")
-		require.NoError(t, err)
-	}
-	s := source.Snapshot().Rules
-	require.Equal(t, "1 in force, 0 requests refused by this node", s.Blocks)
-	require.Equal(t, "1 begun and 1 checks denied by this node", s.Bans)
 }

@@ -107,7 +107,7 @@ func (p *Proxy) serve(near net.Conn) {
 	back.Wait()
 }
 
-// keep records a connection, unless the Proxy refuses connections.
+// keep records a connection. It returns false if the Proxy refuses connections.
 func (p *Proxy) keep(conn net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"net"
+	"os"
 	"testing"
 	"time"
 
@@ -64,6 +65,13 @@ func TestProxyIsSlowSilentAndRefusing(t *testing.T) {
 	require.NoError(t, conn.SetReadDeadline(time.Time{}))
 	for err = nil; err == nil; _, err = conn.Read(make([]byte, 1)) {
 	}
+	other, err := net.Dial("tcp", p.Addr())
+	require.NoError(t, err)
+	defer other.Close()
+	require.NoError(t, other.SetReadDeadline(time.Now().Add(GiveUp)))
+	_, err = other.Read(make([]byte, 1))
+	require.Error(t, err)
+	require.NotErrorIs(t, err, os.ErrDeadlineExceeded, "a new connection is broken")
 	p.SetRefusing(false)
 	conn, err = net.Dial("tcp", p.Addr())
 	require.NoError(t, err)

@@ -130,9 +130,10 @@ func (p *pushbacks) deny(a *wire.Ask, t countsync.Time, r *wire.Result) bool {
 		denied, least = true, b.retry-age
 		r.Allowed = false
 		r.Limit = b.limit
-		if r.Banned = b.units == 0; r.Banned {
+		r.Banned = b.units == 0
+		r.Paused = r.Banned && b.numbers == pausedKey
+		if r.Banned {
 			r.Limit = a.Limit.Usable()
-			r.Paused = b.numbers == pausedKey
 		}
 		r.Remaining = b.remaining
 		r.RetryAfter = least

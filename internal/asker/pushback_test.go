@@ -2,6 +2,7 @@ package asker
 
 import (
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -243,4 +244,23 @@ func TestCachedPauseKeepsLaterEnd(t *testing.T) {
 	without := *a
 	without.Pauses = false
 	require.False(t, p.deny(&without, instant(1000+int64(20*time.Second)), &d))
+}
+
+func TestLongerDenialHidesCachedPause(t *testing.T) {
+	a := &wire.Ask{ID: bucket.ID{Hi: 4, Lo: 9}, Limit: &tenAMinute, Units: 5, Pauses: true}
+	for _, pausedFirst := range []bool{false, true} {
+		p := newPushbacks()
+		paused := denial(5 * time.Second)
+		paused.Banned, paused.Paused = true, true
+		all := []*wire.Result{denial(time.Minute), paused}
+		if pausedFirst {
+			slices.Reverse(all)
+		}
+		for _, r := range all {
+			p.learn(a, r, instant(1000))
+		}
+		var d wire.Result
+		require.True(t, p.deny(a, instant(1000), &d))
+		require.Equal(t, []any{false, false, time.Minute}, []any{d.Banned, d.Paused, d.RetryAfter})
+	}
 }

@@ -347,6 +347,14 @@ func TestPausesFollowTheirModelThroughChanges(t *testing.T) {
 // Waiters of a paused key wait until its end. They are then served at the rate and in the order of their
 // arrival, on all nodes, so that no units have accumulated.
 func TestWaitersResumeInOrderAtTheRate(t *testing.T) {
+	for first, name := range []string{"the owner", "another node"} {
+		t.Run("first waiter on "+name, func(t *testing.T) { requireOrderOfWaiters(t, first) })
+	}
+}
+
+// requireOrderOfWaiters requires that the waiters of a paused key resume in order. first is the index of the
+// node of the first waiter.
+func requireOrderOfWaiters(t *testing.T, first int) {
 	inWorlds(t, 4, weir.Config{}, func(t *testing.T, w *world) {
 		ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.LeakyBucket, Rate: 10, Burst: 100, Per: time.Second, Pauses: true})
 		key := keyOf(t, ls["a"])
@@ -361,7 +369,7 @@ func TestWaitersResumeInOrderAtTheRate(t *testing.T) {
 		services := make(chan service, waiters)
 		for i := range waiters {
 			// The nodes in turn, and each time in another order, so that the waiters of no node are first.
-			l := ls[w.names[(i+i/4)%4]]
+			l := ls[w.names[(i+i/4+first)%4]]
 			go func() {
 				if l.Wait(t.Context(), key, 1) == nil {
 					services <- service{i, time.Now()}

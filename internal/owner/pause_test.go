@@ -145,3 +145,46 @@ func TestPauseKeepsPlacesOfNodes(t *testing.T) {
 	wait(7*time.Second, 2, 0, 0)
 	require.Zero(t, o.WaitingNodes(), "a node without waiters leaves")
 }
+
+// waitOf executes OpWait of a node for a unit. The node has a waiter since arrived. Times count from pausedAt.
+func waitOf(o *Owner, v *view.View, a wire.Ask, after, arrived time.Duration) (r wire.Result) {
+	a.Units, a.Wait = 1, wire.Wait{Ticket: uint64(1 + arrived), Waiting: 1, Age: after - arrived}
+	o.Do(v, view.AsOwner, wire.OpWait, &a, pausedAt+int64(after), &r)
+	return r
+}
+
+// The node with the first waiter is served first, even if its request arrives last, but not too late.
+func TestFirstWaiterIsServedFirstAfterPause(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		o, v := newOwner()
+		a := pauseOf(5)
+		a.Limit = &bucket.Limit{Algorithm: bucket.LeakyBucket, Rate: 1, Per: time.Second, Burst: 10}
+		o.Do(v, view.AsOwner, wire.OpPause, &a, pausedAt, new(wire.Result))
+		end := 5 * time.Second
+		for _, arrived := range []time.Duration{0, time.Second} {
+			require.True(t, waitOf(o, v, a, end-time.Second/2, arrived).Paused)
+		}
+		second := waitOf(o, v, a, end, time.Second)
+		require.False(t, second.Allowed)
+		require.Equal(t, askLate, second.RetryAfter)
+		if !late {
+			require.True(t, waitOf(o, v, a, end+askLate-1, 0).Allowed)
+		}
+		require.Equal(t, late, waitOf(o, v, a, end+askLate, time.Second).Allowed)
+	}
+}
+
+// A node that waits asks again every second, also during a longer pause. So if a reset ends the pause, a
+// node that has crashed delays no other.
+func TestResetOfPausePassesOverCrashedNode(t *testing.T) {
+	o, v := newOwner()
+	a := pauseOf(60)
+	a.Limit = &bucket.Limit{Algorithm: bucket.LeakyBucket, Rate: 1, Per: time.Second, Burst: 10}
+	o.Do(v, view.AsOwner, wire.OpPause, &a, pausedAt, new(wire.Result))
+	for _, arrived := range []time.Duration{0, time.Second / 2} {
+		require.True(t, waitOf(o, v, a, time.Second, arrived).Paused)
+	}
+	a.Pauses = false
+	require.False(t, waitOf(o, v, a, 2*time.Second, time.Second/2).Allowed, "the request of the other node is not late yet")
+	require.True(t, waitOf(o, v, a, 2*time.Second+askLate, time.Second/2).Allowed)
+}

@@ -68,8 +68,11 @@ func (o *Owner) applyWait(a *wire.Ask, l *bucket.Limit, now int64, r *wire.Resul
 	r.Result = peek
 	r.Allowed, r.Receipt = false, 0
 	r.RetryAfter = peek.ResetAfter - wire.QueueAhead
-	if r.RetryAfter <= 0 && until > steady {
-		r.RetryAfter = min(time.Duration(until-steady), peek.ResetAfter)
+	if left := time.Duration(until - steady); r.RetryAfter <= 0 && left > 0 {
+		r.RetryAfter = min(left, peek.ResetAfter)
+		if left <= askLate { // also if no units are used, as at the end of a pause
+			r.RetryAfter = left
+		}
 	}
 	switch {
 	case r.RetryAfter > 0 || a.Units == 0:

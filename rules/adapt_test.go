@@ -2,7 +2,6 @@ package rules
 
 import (
 	"fmt"
-	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -11,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/weirtest"
 )
 
 func TestErrorsOfAdaptNamePlaceAndRemedy(t *testing.T) {
@@ -161,14 +159,8 @@ func TestCountsStayWhenFactorChanges(t *testing.T) {
 		"algorithm: token_bucket, per: 1000h, burst: 100", "algorithm: leaky_bucket, per: 1000h, burst: 100",
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			c, err := weirtest.NewCluster(t.Context(), weirtest.Options{Config: weir.Config{Logger: slog.New(slog.DiscardHandler)}})
-			require.NoError(t, err)
-			defer c.Close()
+			c, books := startBooks(t, fmt.Sprintf("rules: [{name: r, key: user, limit: {rate: 100, %s}, adapt: {latency: 1s}}]", limit))
 			time.Sleep(2*time.Minute - time.Duration(time.Now().UnixNano())%time.Minute)
-			books := make(map[string]*Book)
-			for _, name := range c.Names() {
-				books[name] = staticBook(t, c.Node(name), fmt.Sprintf("rules: [{name: r, key: user, limit: {rate: 100, %s}, adapt: {latency: 1s}}]", limit))
-			}
 			take := func(name string, units int64) weir.Decision {
 				s := books[name].Current()
 				d, err := s.Limiter(&s.Rules()[0].Limits[0], "", "k").AllowN(t.Context(), "k", units)

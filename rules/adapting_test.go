@@ -272,13 +272,7 @@ func TestFixedLimitOverloadsSlowerBackend(t *testing.T) {
 
 func TestIdleRuleCausesNoMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, err := weirtest.NewCluster(t.Context(), weirtest.Options{Config: weir.Config{Logger: slog.New(slog.DiscardHandler)}})
-		require.NoError(t, err)
-		defer c.Close()
-		var books []*Book
-		for _, name := range c.Names() {
-			books = append(books, staticBook(t, c.Node(name), "rules: [{name: r, key: global, limit: {rate: 10, per: 1s}, adapt: {latency: 1s}}]"))
-		}
+		c, books := startBooks(t, "rules: [{name: r, key: global, limit: {rate: 10, per: 1s}, adapt: {latency: 1s}}]")
 		served := func() (sum uint64) {
 			for _, name := range c.Names() {
 				sum += c.Node(name).Stats().Served
@@ -289,7 +283,7 @@ func TestIdleRuleCausesNoMessages(t *testing.T) {
 		before := served()
 		time.Sleep(time.Minute)
 		require.Equal(t, before, served())
-		s := books[0].Current()
+		s := books["a"].Current()
 		now := time.Now()
 		s.Meter(s.Rules()[0]).RecordStart(now)
 		s.Meter(s.Rules()[0]).RecordDone(now, now, time.Second, false)

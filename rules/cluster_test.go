@@ -12,15 +12,22 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
+// startBooks starts a cluster in virtual time, and a Static Book of the text on each node. The test must be in a bubble
+// of synctest.
+func startBooks(t *testing.T, text string) (*weirtest.Cluster, map[string]*Book) {
+	c, err := weirtest.NewCluster(t.Context(), weirtest.Options{Config: weir.Config{Logger: slog.New(slog.DiscardHandler)}})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, c.Close()) })
+	books := make(map[string]*Book)
+	for _, name := range c.Names() {
+		books[name] = staticBook(t, c.Node(name), text)
+	}
+	return c, books
+}
+
 func TestOverrideSpreadsToAllNodesUntilItsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, err := weirtest.NewCluster(t.Context(), weirtest.Options{Config: weir.Config{Logger: slog.New(slog.DiscardHandler)}})
-		require.NoError(t, err)
-		defer c.Close()
-		books := make(map[string]*Book)
-		for _, name := range c.Names() {
-			books[name] = staticBook(t, c.Node(name), overridable)
-		}
+		_, books := startBooks(t, overridable)
 		holds := func(rate int) {
 			t.Helper()
 			for name, book := range books {
@@ -42,13 +49,7 @@ func TestOverrideSpreadsToAllNodesUntilItsEnd(t *testing.T) {
 
 func TestBlockSpreadsToAllNodesUntilItsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, err := weirtest.NewCluster(t.Context(), weirtest.Options{Config: weir.Config{Logger: slog.New(slog.DiscardHandler)}})
-		require.NoError(t, err)
-		defer c.Close()
-		books := make(map[string]*Book)
-		for _, name := range c.Names() {
-			books[name] = staticBook(t, c.Node(name), blockable)
-		}
+		_, books := startBooks(t, blockable)
 		blocks := func(want bool) {
 			t.Helper()
 			for name, book := range books {
@@ -57,7 +58,7 @@ func TestBlockSpreadsToAllNodesUntilItsEnd(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		ends := time.Now().Add(5 * time.Minute).Truncate(time.Second)
-		_, err = books["a"].Block("eve", Block{Kind: BlockUser, Control: Control{Until: ends}})
+		_, err := books["a"].Block("eve", Block{Kind: BlockUser, Control: Control{Until: ends}})
 		require.NoError(t, err)
 		time.Sleep(pace + 100*time.Millisecond)
 		blocks(true)

@@ -2,7 +2,6 @@ package rules
 
 import (
 	"fmt"
-	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
-	"github.com/weir-go/weir/weirtest"
 )
 
 func TestErrorsOfRaiseNamePlaceAndRemedy(t *testing.T) {
@@ -136,17 +134,11 @@ func TestRaiseLowersNoNumber(t *testing.T) {
 
 func TestHotKeyIsSuggestedOnAllNodesUntilAccepted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, err := weirtest.NewCluster(t.Context(), weirtest.Options{Config: weir.Config{Logger: slog.New(slog.DiscardHandler)}})
-		require.NoError(t, err)
-		defer c.Close()
-		books := make(map[string]*Book)
-		for _, name := range c.Names() {
-			books[name] = staticBook(t, c.Node(name), `
+		c, books := startBooks(t, `
 rules:
 - {name: r, key: user, raise: {for: 3m}, limit: {rate: 60, per: 1m, algorithm: token_bucket, burst: 2}}
 - {name: banning, key: user, raise: {}, ban: {denials: 10, within: 1m, for: 1h}, limit: {rate: 60, per: 1m}}
 `)
-		}
 		load := func(d time.Duration) {
 			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(500 * time.Millisecond) {
 				for i, name := range c.Names()[:2] {

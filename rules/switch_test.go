@@ -213,13 +213,7 @@ func TestNodesEnforceRuleForSameKeys(t *testing.T) {
 // Each side of a split obeys its own switch. After the split, all nodes obey the last.
 func TestLastSwitchWinsAfterSplit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, err := weirtest.NewCluster(t.Context(), weirtest.Options{Config: weir.Config{Logger: slog.New(slog.DiscardHandler)}})
-		require.NoError(t, err)
-		defer c.Close()
-		books := make(map[string]*Book)
-		for _, name := range c.Names() {
-			books[name] = staticBook(t, c.Node(name), switchable)
-		}
+		c, books := startBooks(t, switchable)
 		expect := func(modes string) {
 			t.Helper()
 			for i, mode := range strings.Fields(modes) {

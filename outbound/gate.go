@@ -23,7 +23,7 @@ type Options struct {
 	// account. Keys contain only a hash of the text under Config.Seed. Credential must not block.
 	Credential func(*http.Request) string
 
-	// MaxPause is the maximum length of a pause. 0 means 5 min. The range is 1ms to 366 days.
+	// MaxPause is the maximum length of a pause. 0 means 5 min. The range is 1ms to 24 h.
 	MaxPause time.Duration
 
 	// Attempts is the maximum number of times that Transport sends a request, at most 10. 0 and 1 mean

@@ -19,7 +19,7 @@ type putCommand struct {
 
 // Help shows a use.
 func (*putCommand) Help() string {
-	return "All members apply the rules within a second, in place of rules with a lower version. They stay in force after a restart of all members:\n\n  weir rules put rules.yaml -by jo -reason 'twice the load'"
+	return "All members apply the rules within a second, in place of rules with a lower version. They stay in force after a restart of all members that have -rules_cache or -snapshots:\n\n  weir rules put rules.yaml -by jo -reason 'twice the load'"
 }
 
 func (q *putCommand) run(stdout, _ io.Writer) (int, error) {

@@ -23,7 +23,7 @@
 //
 // [Limiter.Wait] waits for units, on a LeakyBucket in order of arrival. [Limiter.Debit] spends a
 // cost that is known only afterwards, and [Limiter.Refund] returns units. [Limiter.Reset]
-// deletes the count of a key on every member. [Limiter.Pause] stops all checks of a key for a time.
+// deletes the count of a key on every member. [Limiter.Pause] denies all checks of a key for a time.
 //
 // A reservation ([Limiter.Reserve]) is an estimate that is spent before the actual cost is
 // known. Settle replaces the estimate by the actual cost:

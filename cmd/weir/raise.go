@@ -32,6 +32,9 @@ type raiseAcceptCommand struct {
 	controlling
 }
 
+// Validate returns an error for a negative time.
+func (q *raiseAcceptCommand) Validate() error { return q.checkEnd() }
+
 func (q *raiseAcceptCommand) run(stdout, _ io.Writer) (int, error) {
 	return q.ask("raise accept", stdout, func(ctx context.Context, c *client) (int, error) {
 		question := struct {

@@ -34,6 +34,7 @@ func TestRaiseCommandsListAndAccept(t *testing.T) {
 		{`(?m)^api +- +` + id + ` +75 % +20.* +1 per 1m, .* +4$`, ok, []string{"raise", "list"}},
 		{`\nadapt: api has 50 % of its numbers since 2025-11-30T08:00:00Z \(slow\)\n`, ok, []string{"status"}},
 		{"until", bad, []string{"raise", "accept", "api", id, "-reason", "a launch"}},
+		{"-for is -1h", usage, []string{"raise", "accept", "api", id, "-for=-1h", "-reason", "a launch"}},
 		{"an override with a rate of 4 is in force until 20", ok, []string{"raise", "accept", "api", id, "-for", "1h", "-reason", "a launch"}},
 	})
 }

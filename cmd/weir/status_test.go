@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -32,6 +33,13 @@ func TestStatusHasLineForEachPart(t *testing.T) {
 			"snapshots: the last is 1m1s old, has 77 counts in 3100 bytes, and was written in 5 ms; 2 attempts failed\n",
 		}},
 		"snapshots that are not written": {`{"snapshots":{"failures":2,"error":"no space left on device"}}`, []string{"snapshots: THE LAST ATTEMPT FAILED: no space left on device\n"}},
+		"published rules": {`{"rules":{"in_force":true,"version":7,"hash":"0123456789abcdef","loaded_at":"2026-12-01T00:00:00Z","rules":1,"limits":2,"published":{"by":"jo","at":"2026-12-01T00:00:00Z"},
+"refused_text":{"version":8,"error":"its chunks have not all arrived"},"factors":[{"rule":"idle","factor":1},{"rule":"api","factor":0.5,"reason":"slow","changed":"2026-12-01T00:00:01Z"}]}}`, []string{
+			"rules: version 7 (0123456789ab) of 2026-12-01T00:00:00Z, 1 rules, 2 limits, 0 overrides, 0 switches, published by jo at 2026-12-01T00:00:00Z; PUBLISHED VERSION 8 IS NOT IN FORCE: its chunks have not all arrived\n" +
+				"adapt: api has 50 % of its numbers since 2026-12-01T00:00:01Z (slow)\n",
+		}},
+		"rules that are refused": {`{"rules":{}}`, []string{"; THE CURRENT FILE WAS REFUSED: GET /v1/rules has the reason\n"}},
+		"rules that are missing": {`{"rules":{"missing":true}}`, []string{"; THE FILE IS MISSING: these rules stay in force\n"}},
 	} {
 		var of cluster
 		require.NoError(t, json.Unmarshal([]byte(c.stats), &of.Stats), about)
@@ -118,6 +126,12 @@ func TestStatusShowsTheLimitsThatDenyMostAlone(t *testing.T) {
 	of.printLimits(&text)
 	require.Equal(t, limitsShown+3, strings.Count(text.String(), "\n"))
 	require.Contains(t, text.String(), "and 4 more: GET /v1/totals has them\n")
+}
+
+func TestStatusBoundsFactors(t *testing.T) {
+	var text strings.Builder
+	printFactors(&text, slices.Repeat([]admin.Factor{{Changed: new(time.Time)}}, limitsShown+1))
+	require.Equal(t, limitsShown, strings.Count(text.String(), "adapt: "))
 }
 
 func TestStatusReadsAllPagesOfMembers(t *testing.T) {

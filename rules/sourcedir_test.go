@@ -80,11 +80,11 @@ func TestErrorsOfFragmentsNameTheirFiles(t *testing.T) {
 func TestVersionsOfFragmentsAreCompared(t *testing.T) {
 	dir := writeDir(t, map[string]string{"a.yaml": "rules:\n- {name: r, key: user, limit: {rate: 10, per: 1h}}", "b.yaml": "\nversion: 5"})
 	b := openDir(t, dir)
-	write(t, filepath.Join(dir, "b.yaml"), "\nversion: 4")
+	replace(t, filepath.Join(dir, "b.yaml"), "\nversion: 4")
 	eventually(t, "refused", func() bool { return b.Stats().Refused == 1 })
 	require.ErrorContains(t, b.Stats().LastError, filepath.Join(dir, "b.yaml")+":2:10: version is 4, below 5")
-	write(t, filepath.Join(dir, "b.yaml"), "\nversion: 5")
-	write(t, filepath.Join(dir, "a.yaml"), "\n\nrules:\n- {name: r, key: user, limit: {algorithm: sliding_log, rate: 10, per: 1h}}")
+	replace(t, filepath.Join(dir, "b.yaml"), "\nversion: 5")
+	replace(t, filepath.Join(dir, "a.yaml"), "\n\nrules:\n- {name: r, key: user, limit: {algorithm: sliding_log, rate: 10, per: 1h}}")
 	eventually(t, "refused", func() bool { return b.Stats().Refused == 2 })
 	require.ErrorContains(t, b.Stats().LastError, filepath.Join(dir, "a.yaml")+`:4:43: limit "r" was a sliding_window`)
 }

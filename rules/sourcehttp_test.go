@@ -67,14 +67,17 @@ func (s *ruleServer) counts() (requests, texts int) {
 	return len(s.requests), s.texts
 }
 
-// startRuleServer returns a server and its source, which waits for a response for 100 ms.
+// shortAnswerWait replaces answerWait in a test whose server is silent. The server must answer the first request in
+// this time, also on a busy machine.
+const shortAnswerWait = 500 * time.Millisecond
+
+// startRuleServer returns a server and its source.
 func startRuleServer(t *testing.T, text string) (*ruleServer, *httpSource) {
 	s := &ruleServer{text: text}
 	server := httptest.NewServer(s)
 	t.Cleanup(server.Close)
 	source, err := NewSource(server.URL+"/rules.yaml?signature=secret", SourceOptions{Poll: leastPoll})
 	require.NoError(t, err)
-	source.(*httpSource).client.Timeout = 100 * time.Millisecond
 	return s, source.(*httpSource)
 }
 
@@ -127,6 +130,9 @@ func TestFaultsOfURLLeaveRulesInForce(t *testing.T) {
 		t.Run(about, func(t *testing.T) {
 			t.Parallel()
 			s, source := startRuleServer(t, ratedFile(1, 10))
+			if about == "slow" {
+				source.client.Timeout = shortAnswerWait
+			}
 			b, log := openSource(t, source, BookOptions{})
 			before, logged := b.Stats(), log.count("the rules were refused")
 			if about == "an old 304" {
@@ -298,6 +304,7 @@ func TestThreeNodesFollowURLWithinASecond(t *testing.T) {
 // A request that gets no response does not close a connection of HTTP/2, so that all later requests would be
 // sent on a dead one.
 func TestDeadConnectionToURLIsReplaced(t *testing.T) {
+	t.Parallel()
 	s := &ruleServer{text: ratedFile(1, 10)}
 	server := httptest.NewUnstartedServer(s)
 	server.EnableHTTP2 = true
@@ -314,7 +321,7 @@ func TestDeadConnectionToURLIsReplaced(t *testing.T) {
 	}
 	source, err := NewSource(server.URL, SourceOptions{Poll: leastPoll, Transport: transport})
 	require.NoError(t, err)
-	source.(*httpSource).client.Timeout = 100 * time.Millisecond
+	source.(*httpSource).client.Timeout = shortAnswerWait
 	b, _ := openSource(t, source, BookOptions{})
 	proxy.SetSilent(true)
 	s.set(ratedFile(2, 20), nil)

@@ -1,6 +1,7 @@
 package outbound
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -80,6 +81,23 @@ func TestPausedKeysAreBounded(t *testing.T) {
 		require.True(t, p.extend("new", time.Second))
 		require.Len(t, p.until, mostPauses-3, "up to four ended pauses make room at a time")
 		require.Positive(t, p.findRest("new"))
+	})
+}
+
+func TestPauseOutlivesItsRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, d := range []time.Duration{1, time.Hour} { // below a millisecond, and above MaxPause
+			g := newGate(t, Options{MaxPause: time.Second})
+			ctx, cancel := context.WithCancel(t.Context())
+			turn, err := g.Wait(newRequest(t, "GET", "https://a").WithContext(ctx))
+			require.NoError(t, err)
+			cancel()
+			turn.Pause(ctx, d)
+			decision, err := turn.limit.limiter.Peek(t.Context(), turn.key)
+			require.NoError(t, err)
+			require.False(t, decision.Allowed, "the owner knows the pause")
+			require.Equal(t, min(max(d, time.Millisecond), time.Second), decision.RetryAfter)
+		}
 	})
 }
 

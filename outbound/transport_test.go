@@ -39,12 +39,16 @@ func TestOnlyRepeatableRequestsAreRetried(t *testing.T) {
 		{what: "GET", method: "GET", status: 429, sent: 3},
 		{what: "503", method: "GET", status: 503, sent: 3},
 		{what: "502", method: "HEAD", status: 502, sent: 3},
+		{what: "504", method: "TRACE", status: 504, sent: 3},
+		{what: "empty method", status: 429, sent: 3},
 		{what: "500", method: "GET", status: 500, sent: 1},
 		{what: "404", method: "GET", status: 404, sent: 1},
 		{what: "PUT with a body", method: "PUT", body: "text", status: 429, sent: 3},
 		{what: "PUT without GetBody", method: "PUT", body: "text", noGetBody: true, status: 429, sent: 1},
 		{what: "POST", method: "POST", body: "text", status: 429, sent: 1},
 		{what: "POST with a key", method: "POST", body: "text", header: "Idempotency-Key", status: 429, sent: 3},
+		{what: "POST with another key", method: "POST", body: "text", header: "X-Idempotency-Key", status: 429, sent: 3},
+		{what: "closed connection", method: "OPTIONS", err: io.EOF, sent: 3},
 		{what: "PATCH", method: "PATCH", status: 503, sent: 1},
 		{what: "broken connection", method: "DELETE", err: io.ErrUnexpectedEOF, sent: 3},
 		{what: "refused connection", method: "GET", err: &net.OpError{Op: "dial", Err: errors.New("refused")}, sent: 3},
@@ -70,8 +74,8 @@ func TestOnlyRepeatableRequestsAreRetried(t *testing.T) {
 					response.Body = body{strings.NewReader("refused"), &discarded}
 					return response, nil
 				}))
-				r := newRequest(t, c.method, "https://a")
-				if c.body != "" {
+				r := newRequest(t, "", "https://a")
+				if r.Method = c.method; c.body != "" {
 					open := func() (io.ReadCloser, error) {
 						opened.Add(1)
 						return body{strings.NewReader(c.body), &closed}, nil
@@ -84,7 +88,9 @@ func TestOnlyRepeatableRequestsAreRetried(t *testing.T) {
 				if c.header != "" {
 					r.Header.Set(c.header, "1")
 				}
+				body := r.Body
 				response, err := transport.RoundTrip(r)
+				require.True(t, body == r.Body, "the request stays as it is")
 				require.Equal(t, c.sent, sent)
 				require.ErrorIs(t, err, c.err)
 				require.Equal(t, opened.Load(), closed.Load(), "all bodies of requests are closed")
@@ -115,6 +121,17 @@ func TestRetriesAreAPartOfRequests(t *testing.T) {
 		require.EqualValues(t, requests+s.Retries, s.Requests)
 		require.Greater(t, s.RetriesRefused, uint64(400))
 	})
+}
+
+func TestUnusedRetriesAreBounded(t *testing.T) {
+	var b budget
+	for range 100 {
+		b.earn(1)
+	}
+	for range mostBudget / retry {
+		require.True(t, b.spend())
+	}
+	require.False(t, b.spend())
 }
 
 func TestJitterIsFullAndBounded(t *testing.T) {
@@ -151,6 +168,105 @@ func TestRetryWaitsForEndOfPause(t *testing.T) {
 		response, err = transport.RoundTrip(newRequest(t, "GET", "https://a").WithContext(ctx))
 		require.NoError(t, err)
 		require.Equal(t, 429, response.StatusCode, "the pause ends after the deadline")
+	})
+}
+
+func TestEmptyBodyIsSentAgain(t *testing.T) {
+	r := newRequest(t, "PUT", "https://a")
+	require.True(t, isRepeatable(r))
+	r.Body = http.NoBody
+	require.True(t, isRepeatable(r))
+}
+
+func TestPauseNeedsRefusal(t *testing.T) {
+	for status, pauses := range map[int]uint64{200: 0, 404: 0, 429: 1, 502: 0, 503: 1} {
+		g := newGate(t, Options{})
+		transport := g.Transport(roundTripper(func(*http.Request) (*http.Response, error) {
+			return newResponse(status, "Retry-After", "7"), nil
+		}))
+		_, err := transport.RoundTrip(newRequest(t, "GET", "https://a"))
+		require.NoError(t, err)
+		require.Equal(t, pauses, g.Stats()["paced"].Pauses, status)
+	}
+}
+
+func TestCancelledRequestIsNotRetried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, after := range []time.Duration{0, 1} { // before the response, and after it
+			g, sent := newGate(t, Options{Attempts: 10}), 0
+			ctx, cancel := context.WithCancel(t.Context())
+			var begun time.Time
+			transport := g.Transport(roundTripper(func(*http.Request) (*http.Response, error) {
+				begun = time.Now()
+				if sent++; after == 0 {
+					cancel()
+				} else {
+					time.AfterFunc(after, cancel)
+				}
+				return newResponse(503), nil
+			}))
+			response, err := transport.RoundTrip(newRequest(t, "GET", "https://a").WithContext(ctx))
+			require.Equal(t, 1, sent)
+			require.Equal(t, after, time.Since(begun))
+			if after == 0 {
+				require.NoError(t, err)
+				require.Equal(t, 503, response.StatusCode)
+				continue
+			}
+			require.ErrorIs(t, err, context.Canceled)
+		}
+	})
+}
+
+// endless is a body that counts its bytes.
+type endless int
+
+func (e *endless) Read(b []byte) (int, error) {
+	*e += endless(len(b))
+	return len(b), nil
+}
+
+func TestLongBodyOfRefusalIsNotRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var (
+			read   endless
+			closed atomic.Int64
+			sent   int
+		)
+		transport := newGate(t, Options{Attempts: 2}).Transport(roundTripper(func(*http.Request) (*http.Response, error) {
+			if sent++; sent > 1 {
+				return newResponse(200), nil
+			}
+			response := newResponse(503)
+			response.Body = body{io.LimitReader(&read, 2*maxDrained), &closed}
+			return response, nil
+		}))
+		_, err := transport.RoundTrip(newRequest(t, "GET", "https://a"))
+		require.NoError(t, err)
+		require.EqualValues(t, maxDrained, read)
+		require.EqualValues(t, 1, closed.Load())
+	})
+}
+
+func TestRedirectWaitsForTurnOfItsHost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(t, Options{})
+		var hosts []string
+		client := &http.Client{Transport: g.Transport(roundTripper(func(r *http.Request) (*http.Response, error) {
+			hosts = append(hosts, r.URL.Host)
+			if r.URL.Host == "a" {
+				return newResponse(302, "Location", "https://b/"), nil
+			}
+			return newResponse(200), nil
+		}))}
+		turn, err := g.Wait(newRequest(t, "GET", "https://b"))
+		require.NoError(t, err)
+		turn.Pause(t.Context(), 7*time.Second)
+		begun := time.Now()
+		_, err = client.Do(newRequest(t, "GET", "https://a"))
+		require.NoError(t, err)
+		require.Equal(t, []string{"a", "b"}, hosts)
+		require.InDelta(t, 7, time.Since(begun).Seconds(), 0.03)
 	})
 }
 

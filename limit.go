@@ -289,7 +289,7 @@ func (c *Calendar) UnmarshalText(name []byte) error { return calendarNames.Unmar
 // ban. Debits and refunds count as usual.
 //
 // Denials by the owner of a key or its stand-in count, and the same denials as this node repeats them
-// (Pushback). Denials within a share, of shadows, of a Wait and of bans do not.
+// (Pushback). Denials within a share, of shadows, of a Wait, of bans and of pauses do not.
 type Ban struct {
 	Denials int64         // denials within Within that ban a key, 1 to 10,000
 	Within  time.Duration // 1 ms to 366 days

@@ -99,6 +99,7 @@ func TestKeysHaveHostAndHashOfCredential(t *testing.T) {
 		return turn.key
 	}
 	require.Equal(t, "a.example", key("https://A.example:443/x"))
+	require.Equal(t, key("https://a", "X-API-Key", "one"), key("https://a", "Authorization", "", "X-API-Key", "one"))
 	require.Equal(t, "a.example", key("http://a.example.:80"))
 	require.Equal(t, "a.example:80", key("https://a.example:80"))
 	require.Equal(t, "a.example:8443", key("https://user:secret@a.example:8443"))
@@ -193,6 +194,11 @@ func TestClosedNodeObeysPause(t *testing.T) {
 		require.NoError(t, err)
 		turn.Pause(t.Context(), 5*time.Second)
 		begun := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		_, err = g.Wait(r.WithContext(ctx))
+		require.Equal(t, &ErrDelayed{"a", "paced", 5 * time.Second, context.DeadlineExceeded}, err)
+		require.Zero(t, time.Since(begun))
 		_, err = g.Wait(r)
 		require.NoError(t, err)
 		require.Equal(t, 5*time.Second, time.Since(begun))

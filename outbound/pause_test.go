@@ -65,7 +65,10 @@ func TestLaterPauseWins(t *testing.T) {
 		require.True(t, p.extend("a", 6*time.Second))
 		require.Equal(t, 6*time.Second, p.findRest("a"))
 		require.LessOrEqual(t, p.findRest("b"), time.Duration(0))
-		time.Sleep(6 * time.Second)
+		require.True(t, p.extend("b", time.Second))
+		time.Sleep(2 * time.Second)
+		require.Equal(t, 4*time.Second, p.findRest("a"), "the end of another pause changes nothing")
+		time.Sleep(4 * time.Second)
 		require.Zero(t, p.findRest("a"))
 	})
 }

@@ -160,6 +160,11 @@ func (b *Book) Publish(set *Set, c Control) (p PublishedText, err error) {
 		b.withdrawValues(headName(h.version), nil)
 		b.withdrawValues(h.prefix(), nil)
 		refused = cmp.Or(refused, h.describe(errWithdrawn))
+		for tried, err := range b.texts.refused {
+			if tried.textHead == h {
+				refused = h.describe(err)
+			}
+		}
 		return p, fmt.Errorf("%w text: version %d is not in force, because the published version %d was refused: %w", weir.ErrInvalid, h.version, refused.Version, refused.Err)
 	}
 	return *h.describe(nil), nil

@@ -205,13 +205,14 @@ func (b *Book) republish() {
 		return
 	}
 	cached, text, err := b.readCache(b.cache + publishedSuffix)
+	b.adopt() // a text of another node may have replaced that of the cache
 	if of := cached.Published; err == nil && of != nil && of.Version >= b.Current().version {
 		if known, _ := b.values.Published(headName(of.Version)); len(known) == 0 {
 			h, chunks, _ := newTextHead(text) // it was published
 			h.publishedControl, h.version, h.published = of.publishedControl, of.Version, of.Values
 			err = b.publishText(&h, chunks)
+			b.adopt()
 		}
-		b.adopt()
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		b.log.Error("cannot publish the cached rules again", "path", b.cache+publishedSuffix, "error", err)

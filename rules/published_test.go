@@ -369,15 +369,41 @@ func TestPublishRefusesInvalidText(t *testing.T) {
 func TestPublishNamesTheReasonOfRefusal(t *testing.T) {
 	n := startNode(t)
 	b := staticBook(t, n, ratedFile(1, 10))
+	bad, chunks, err := newTextHead([]byte("garbage of another node"))
+	require.NoError(t, err)
+	bad.version = 3
+	publishHead(t, n, bad, chunks...)
 	name := b.Current().Rules()[0].Limits[0].Name
-	_, err := n.Limiter(weir.Limit{Name: name, Version: 2, Algorithm: weir.TokenBucket, Rate: 1, Per: time.Second})
+	_, err = n.Limiter(weir.Limit{Name: name, Version: 2, Algorithm: weir.TokenBucket, Rate: 1, Per: time.Second})
 	require.NoError(t, err)
 	_, err = b.Publish(mustParse(t, ratedFile(2, 20)), Control{})
 	require.ErrorIs(t, err, weir.ErrInvalid)
 	require.ErrorContains(t, err, "version 2 was refused")
 	require.ErrorContains(t, err, "this node has a limit of that Name with token_bucket")
 	all, _ := n.Published("rules/")
-	require.Empty(t, all)
+	require.Len(t, all, 2, "the head and the chunk of the other node")
+}
+
+// While a node was away, another text has replaced that of its cache.
+func TestReplacedTextOfCacheIsNotPublishedAgain(t *testing.T) {
+	n, cache := startNode(t), t.TempDir()+"/cache"
+	log := new(journal)
+	open := func() *Book {
+		b, err := OpenSource(t.Context(), n, newFakeSource(ratedFile(1, 10)), BookOptions{Cache: cache, Logger: slog.New(slog.NewTextHandler(log, nil))})
+		require.NoError(t, err)
+		return b
+	}
+	b := open()
+	_, err := b.Publish(mustParse(t, ratedFile(3, 30)), Control{})
+	require.NoError(t, err)
+	require.NoError(t, b.Close())
+
+	_, err = staticBook(t, n, ratedFile(3, 30)).Publish(mustParse(t, ratedFile(4, 40)), Control{})
+	require.NoError(t, err)
+	b = open()
+	defer b.Close()
+	require.EqualValues(t, 40, rateOf(b))
+	require.False(t, log.contains("cannot publish the cached rules again"), log)
 }
 
 func TestPublishedTextSurvivesRestartOfAllNodes(t *testing.T) {

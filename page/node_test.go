@@ -148,7 +148,8 @@ rules:
 	require.Positive(t, w.Free, "until a unit is there again")
 	require.LessOrEqual(t, w.Free, w.Reset)
 	s := source.Snapshot()
-	require.Equal(t, &Rules{Version: book.Current().Version(), Hash: book.Stats().Hash, LoadedAt: book.Stats().LoadedAt, Rules: 2, Limits: 3, Switches: []string{}}, s.Rules)
+	require.Equal(t, &Rules{Version: book.Current().Version(), Hash: book.Stats().Hash, LoadedAt: book.Stats().LoadedAt, Rules: 2, Limits: 3,
+		Switches: []string{}, Factors: []string{}, Changes: []string{}, Hot: []string{}}, s.Rules)
 	require.Equal(t, []string{"partner/minute"}, s.Secret, "of which the page shows no key")
 	_, err = source.Watch(t.Context(), "api/hourly", strings.Repeat("k", 2<<10))
 	require.Error(t, err)
@@ -160,13 +161,13 @@ func TestNodeShowsBlocksAndBans(t *testing.T) {
 	source := &Node{Node: node, Book: book}
 	require.Empty(t, source.Snapshot().Rules.Bans)
 	limit, _, _ := book.Current().Limit("api")
-	for range 3 {
+	for range 4 {
 		_, err := book.Current().Limiter(limit, "", "ada").Allow(t.Context(), "ada")
 		require.NoError(t, err)
 	}
 	s := source.Snapshot().Rules
 	require.Equal(t, "1 in force, 0 requests refused by this node", s.Blocks)
-	require.Equal(t, "1 begun and 1 checks denied by this node", s.Bans)
+	require.Equal(t, "1 begun and 2 checks denied by this node", s.Bans)
 }
 
 func TestPublishedTextIsShown(t *testing.T) {

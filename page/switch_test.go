@@ -34,7 +34,7 @@ func TestViewerSwitchesRules(t *testing.T) {
 		{"an unknown rule", `{"rule":"apis","mode":"off","minutes":5,"by":"jo"}`, 409, `there is no rule "apis"`, rules.Enforce},
 		{"an unknown field", `{"rules":"api"}`, 400, "unknown field", rules.Enforce},
 		{"a switch", `{"rule":"api","mode":"shadow","minutes":5,"by":"jo","reason":"an incident"}`, 204, "", rules.Shadow},
-		{"all rules", `{"rule":"*","mode":"off","minutes":5,"by":"jo"}`, 204, "", rules.Shadow},
+		{"all rules", `{"rule":"*","mode":"off","minutes":5,"by":"jo","reason":"an attack"}`, 204, "", rules.Shadow},
 		{"the end of a switch", `{"rule":"api","mode":""}`, 204, "", rules.Off},
 	} {
 		t.Run(c.about, func(t *testing.T) {
@@ -51,7 +51,7 @@ func TestViewerSwitchesRules(t *testing.T) {
 	}
 	switches := book.Switches()
 	require.Len(t, switches, 1)
-	require.Equal(t, "jo", switches[0].By)
+	require.Equal(t, []string{"jo", "an attack"}, []string{switches[0].By, switches[0].Reason})
 	require.False(t, switches[0].Until.IsZero())
 }
 

@@ -151,9 +151,9 @@ func (s *Service) Serve(ctx context.Context, servers ...Server) (err error) {
 }
 
 // Close stops the rules and the node at once. Serve calls it.
-func (s *Service) Close() error {
+func (s *Service) Close() (err error) {
 	if s.Book != nil {
-		s.Book.Close()
+		err = s.Book.Close()
 	}
-	return s.Node.Close()
+	return errors.Join(err, s.Node.Close())
 }

@@ -68,13 +68,13 @@ func Run(ctx context.Context, set *rules.Set, inputs []Input, o Options) (*Repor
 
 // Report is the result of Run.
 type Report struct {
-	Records int            `json:"records"` // read records
-	Notes   map[string]int `json:"notes"`   // numbers of records that a replay ignores or does not decide exactly, by the reason
-	Damaged int            `json:"damaged"` // lines that are not records
-	Damages []string       `json:"damages"` // the first of these, with file and line
-	First   time.Time      `json:"first"`   // time of the first decision
-	Last    time.Time      `json:"last"`    // time of the last decision
-	Limits  []Limit        `json:"limits"`  // in the order of the rules
+	Records int            `json:"records"`        // read records
+	Notes   map[string]int `json:"notes"`          // numbers of records that a replay ignores or does not decide exactly, by the reason
+	Damaged int            `json:"damaged"`        // lines that are not records
+	Damages []string       `json:"damages"`        // the first of these, with file and line
+	First   time.Time      `json:"first,omitzero"` // time of the first decision
+	Last    time.Time      `json:"last,omitzero"`  // time of the last decision
+	Limits  []Limit        `json:"limits"`         // in the order of the rules
 
 	keys int // in all Limits
 }

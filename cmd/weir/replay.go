@@ -70,8 +70,26 @@ func (c *replayCommand) run(stdout, _ io.Writer) (int, error) {
 	return ok, err
 }
 
-func printReplay(w io.Writer, r *replay.Report) error {
-	fmt.Fprintf(w, "%s from %s to %s\n", counted(r.Records, "record"), r.First.Format(time.RFC3339), r.Last.Format(time.RFC3339))
+func printReplay(w io.Writer, r *replay.Report) (err error) {
+	fmt.Fprint(w, counted(r.Records, "record"))
+	if len(r.Limits) > 0 {
+		err = printDecisions(w, r)
+	}
+	fmt.Fprintln(w)
+	for _, note := range slices.Sorted(maps.Keys(r.Notes)) {
+		fmt.Fprintf(w, "%d %s\n", r.Notes[note], note)
+	}
+	if r.Damaged > 0 {
+		fmt.Fprintf(w, "%s damaged:\n", counted(r.Damaged, "line"))
+		for _, line := range r.Damages {
+			fmt.Fprintln(w, " ", line)
+		}
+	}
+	return err
+}
+
+func printDecisions(w io.Writer, r *replay.Report) error {
+	fmt.Fprintf(w, " from %s to %s\n", r.First.Format(time.RFC3339), r.Last.Format(time.RFC3339))
 	err := printTable(w, "\nLIMIT\tRECORDED ALLOWED\tDENIED\tREPLAYED ALLOWED\tDENIED\tNEWLY DENIED\tNEWLY ALLOWED", r.Limits, func(l replay.Limit) string {
 		return fmt.Sprintf("%s\t%d\t%d\t%d\t%d\t%d\t%d", shown(l.Name), l.Recorded.Allowed, l.Recorded.Denied, l.Replayed.Allowed, l.Replayed.Denied, l.NewlyDenied, l.NewlyAllowed)
 	})
@@ -82,15 +100,6 @@ func printReplay(w io.Writer, r *replay.Report) error {
 			}))
 		}
 	}
-	fmt.Fprintf(w, "\n%.3f %% of the decisions are as recorded.\n", 100*r.Agreement())
-	for _, note := range slices.Sorted(maps.Keys(r.Notes)) {
-		fmt.Fprintf(w, "%d %s\n", r.Notes[note], note)
-	}
-	if r.Damaged > 0 {
-		fmt.Fprintf(w, "%s damaged:\n", counted(r.Damaged, "line"))
-		for _, line := range r.Damages {
-			fmt.Fprintln(w, " ", line)
-		}
-	}
+	fmt.Fprintf(w, "\n%.3f %% of the decisions are as recorded.", 100*r.Agreement())
 	return err
 }

@@ -30,14 +30,41 @@ func TestAuditReplayPrintsChangesOfOtherRules(t *testing.T) {
 		require.Contains(t, out.String(), want)
 	}
 	require.NotContains(t, out.String(), "\x1b")
+	require.Regexp(t, `(?m)^a +3 +0 +2 +1 +1 +0$`, out.String())
+	require.Regexp(t, `(?m)^"k\\x1b1" +1 +0$`, out.String())
 
 	out.Reset()
 	require.Equal(t, ok, run([]string{"audit", "replay", "-json", "-rules", rules, first, second}, &out, &errs), errs.String())
 	var report replay.Report
 	require.NoError(t, json.Unmarshal([]byte(out.String()), &report))
-	require.Equal(t, 1, report.Limits[0].NewlyDenied)
-
-	require.Equal(t, bad, run([]string{"audit", "replay", "-rules", rules, "-until", "2026-11-01T00:00:00Z", first}, &out, &errs))
-	require.Contains(t, errs.String(), "no record was decided again")
+	l := report.Limits[0]
+	require.Equal(t, []any{replay.Counts{Allowed: 3}, replay.Counts{Allowed: 2, Denied: 1}, 1, 0}, []any{l.Recorded, l.Replayed, l.NewlyDenied, l.NewlyAllowed})
 	require.Equal(t, usage, run([]string{"audit", "replay", first}, &out, &errs))
+}
+
+func TestAuditReplayWithoutDecisionsFails(t *testing.T) {
+	dir := t.TempDir()
+	rules, records := filepath.Join(dir, "rules.yaml"), filepath.Join(dir, "records.jsonl")
+	require.NoError(t, os.WriteFile(rules, []byte("rules: [{name: b, key: user, limit: {rate: 1, per: 1h}}]"), 0o600))
+	const line = `{"time":"2026-12-01T00:00:00Z","node":"n","limit":"a","id":"11111111111111111111111111111111","units":1,"operation":"take","allowed":true,"source":"owner","sample":1}`
+	for _, c := range []struct{ text, until, want string }{
+		{"", "", "0 records\n"},
+		{line, "", "1 record\n1 of a limit that the rules do not have, or of an overrun: ignored\n"},
+		{line, "2026-12-01T00:00:00Z", "1 record\n1 outside of the chosen time: ignored\n"},
+	} {
+		require.NoError(t, os.WriteFile(records, []byte(c.text), 0o600))
+		args := []string{"audit", "replay", "-rules", rules, records}
+		if c.until != "" {
+			args = append(args, "-until", c.until)
+		}
+		var out, errs strings.Builder
+		require.Equal(t, bad, run(args, &out, &errs))
+		require.Equal(t, c.want, out.String())
+		require.Contains(t, errs.String(), "no record was decided again")
+
+		out.Reset()
+		require.Equal(t, bad, run(append(args, "-json"), &out, &errs))
+		require.Contains(t, out.String(), `"limits": []`)
+		require.NotContains(t, out.String(), "0001")
+	}
 }

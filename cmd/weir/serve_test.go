@@ -385,6 +385,7 @@ func TestFailedStartNamesRemedy(t *testing.T) {
 		{free + "-rules http://127.0.0.1:1/rules -rules_cache " + in("cache"), "weir serve: -rules: rules: http://127.0.0.1:1/rules: connection refused\n"},
 		{free + "-rules http://example.com/ -rules_token " + in("checks"), "weir serve: -rules: weir: invalid NewSource: Token for http://example.com: use https"},
 		{free + "-rules https://a/ -rules_token " + in("none"), "weir serve: -rules_token: open " + in("none")},
+		{free + "-rules " + in("rules.yaml") + " -rules_poll 1ms", "weir serve: -rules: weir: invalid NewSource: Poll is 1ms"},
 		{free + "-rules " + dir + "/none/", dir + "/none/: no such file or directory"},
 		{"-bind 0.0.0.0:0", "-shared is empty and -bind"},
 		{free + "-envoy 127.0.0.1:0 -envoy_config " + in("bad.yaml"), "bad.yaml"},

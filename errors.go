@@ -2,8 +2,6 @@ package weir
 
 import (
 	"errors"
-	"strconv"
-	"strings"
 
 	"github.com/weir-go/weir/internal/reserve"
 )
@@ -21,14 +19,3 @@ var (
 	ErrExpired     = reserve.ErrExpired     // it is too late to settle the Reservation, and its estimate stays spent; or the hold was released, or not renewed in time
 	ErrUnavailable = reserve.ErrUnavailable // no member that may decide has answered; try again
 )
-
-// ErrPartial is the error of a Reset that did not reach every member of the roster, or for a Global
-// limit every region. The named members may still have a count of the key.
-type ErrPartial struct {
-	Members []string // sorted names, followed by the other regions that were not reached, as "region NAME"
-}
-
-func (e *ErrPartial) Error() string {
-	return "weir: reset did not reach " + strconv.Itoa(len(e.Members)) + " member(s): " +
-		strings.Join(e.Members, ", ") + "; reset again when they are back, or Forget them"
-}

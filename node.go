@@ -28,6 +28,7 @@ import (
 	"github.com/weir-go/weir/internal/reserve"
 	"github.com/weir-go/weir/internal/snapshots"
 	"github.com/weir-go/weir/internal/stats"
+	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/ring"
 )
 
@@ -182,6 +183,36 @@ func (n *Node) unjoinedTime(c *cluster.Stats) time.Duration {
 		return 0
 	}
 	return time.Duration(n.env.Monotonic() - n.joining.began)
+}
+
+// Member is a process in the roster.
+type Member struct {
+	Name   string // label-incarnation, unique for each start
+	Addr   string // "host:port" that other members dial
+	Region string
+	Self   bool
+	State  MemberState
+}
+
+// MemberState is the state of a member, as known to this node.
+type MemberState = cluster.State
+
+// The states of a member.
+const (
+	Joining = cluster.Joining // forwards checks to other members, and owns no keys yet
+	Serving = cluster.Serving // in the roster and reachable, directly or through other members
+	Missing = cluster.Missing // in the roster, but no member on this side is connected to it
+	Dead    = cluster.Dead    // died without leaving, and is not yet forgotten
+)
+
+// memberOf returns a member of a view.
+func memberOf(v *view.View, i int) Member {
+	m := &v.Members[i]
+	state := m.State
+	if state == cluster.Leaving {
+		state = Serving // it still answers, and leaves in a moment
+	}
+	return Member{Name: m.Name, Addr: m.Addr, Region: m.Region, Self: i == v.Self, State: state}
 }
 
 // Members returns the roster that this node knows, sorted by name. The roster has each member that is

@@ -2,6 +2,7 @@ package weir
 
 import (
 	"context"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -83,6 +84,29 @@ type HopEvent struct {
 	To   string // name of the member to which the request was sent, which may be a relay
 	Err  error  // nil if the member answered; else an error of package cluster, or of the context
 	Took time.Duration
+}
+
+// Caller describes the request of a client for which checks are made. Only Observers use it.
+type Caller struct {
+	Route     string     // method and pattern of the route, like "GET /items/{id}". A path would reveal the values that a client has sent
+	Client    netip.Addr // zero if it is unknown
+	UserAgent string     // as the client sent it
+	Tier      string     // tier in rules
+}
+
+type callerKey struct{}
+
+// WithCaller returns a context for the checks of a request. The Caller and its texts must not change before
+// the checks return.
+func WithCaller(ctx context.Context, c *Caller) context.Context {
+	return context.WithValue(ctx, callerKey{}, c)
+}
+
+// CallerOf returns the Caller of a check for an Observer, or nil. The Observer must not retain the Caller
+// or its texts.
+func CallerOf(ctx context.Context) *Caller {
+	c, _ := ctx.Value(callerKey{}).(*Caller)
+	return c
 }
 
 // hopObserver adapts an Observer to package check.

@@ -38,7 +38,7 @@ var nextRelease = []struct{ file, from, to string }{
 `,
 	},
 	{
-		"internal/check/serve.go", "	case wire.OpStream:\n",
+		"internal/check/message.go", "	case wire.OpStream:\n",
 		`	case wire.OpStream:
 		if last := len(body) - 1; last >= 0 && r.h.Hops == wire.MaxHops && r.batch.Protocol.Version == 2 {
 			if body[last] != 0xa5 {

@@ -10,7 +10,7 @@
 // Each file has a step: decide.go, ask.go and attempt.go have the steps of the asking node, serve.go, keep.go
 // and pass.go the steps of the member, and learn.go has the step of both for holds. takeall.go and group.go
 // have the checks that are decided together, late.go the refund of a late response, and reset.go the reset of
-// a count.
+// a count. message.go has the requests of members that are not checks.
 package check
 
 import (
@@ -21,13 +21,15 @@ import (
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/internal/asker"
 	"github.com/weir-go/weir/internal/env"
+	"github.com/weir-go/weir/internal/epoch"
 	"github.com/weir-go/weir/internal/handover"
 	"github.com/weir-go/weir/internal/holds"
 	"github.com/weir-go/weir/internal/identity"
+	"github.com/weir-go/weir/internal/limits"
 	"github.com/weir-go/weir/internal/owner"
+	"github.com/weir-go/weir/internal/publish"
 	"github.com/weir-go/weir/internal/regions"
 	"github.com/weir-go/weir/internal/stats"
-	"github.com/weir-go/weir/internal/wire"
 )
 
 // Config has the parts of a node that its checks pass.
@@ -36,15 +38,18 @@ type Config struct {
 	Timeout  time.Duration // bounds the wait of a check for other members, without the extension for a delay that a member has reported
 	Tracer   Tracer        // creates spans; nil for no spans
 	Observer Observer      // is notified of requests; may be nil
-	Messages Messages
 	Meters   *stats.Meters
 	Outage   *stats.OutageTracker
 
-	Handover *handover.Handover
-	Owner    *owner.Owner
-	Asker    *asker.Asker
-	Holds    *holds.Holds
-	Regions  *regions.Regions
+	Handover  *handover.Handover
+	Owner     *owner.Owner
+	Asker     *asker.Asker
+	Holds     *holds.Holds
+	Regions   *regions.Regions
+	Published *publish.Publisher
+	Registry  *limits.Registry
+	Epochs    *epoch.Members
+	Survey    *stats.Survey
 }
 
 // Observer is called after each request that a check or a reset of this node has sent to another
@@ -58,23 +63,6 @@ type Hop struct {
 	To   string // the name of the member
 	Err  error  // nil if the member has answered
 	Took time.Duration
-}
-
-// Messages handles the requests of other members that are not checks and are not handled by a part in
-// Config.
-type Messages interface {
-	// Handle appends the body of the response to dst. It returns an error for a malformed message.
-	Handle(m *Message, dst []byte) ([]byte, error)
-	// IsSlow reports whether Handle may take long. In that case Handle is called in a goroutine of its
-	// own, so that no check waits.
-	IsSlow(op wire.Op) bool
-}
-
-// Message is a request without asks.
-type Message struct {
-	Op   wire.Op
-	From string // the name of the member that has sent it
-	Body []byte // valid until Handle returns
 }
 
 // Checks implements the checks of a node. It is a cluster.Handler, and its methods are safe for

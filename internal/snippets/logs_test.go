@@ -43,7 +43,7 @@ func TestLogLinesAreThoseOfTheDocument(t *testing.T) {
 		documented[row[1]+" "+row[2]] = fields
 	}
 
-	logged := make(map[string]bool)
+	logged := make(map[string]string) // messages, by level and head
 	walkFiles(t, ".go", func(name string, text []byte) {
 		if strings.HasSuffix(name, "_test.go") || notLogged.MatchString(path.Dir(name)+"/") {
 			return
@@ -60,8 +60,11 @@ func TestLogLinesAreThoseOfTheDocument(t *testing.T) {
 			if !is || levels[method.Sel.Name] == "" || message == "" {
 				return true
 			}
-			line := levels[method.Sel.Name] + " " + message
-			logged[line] = true
+			line := levels[method.Sel.Name] + " " + head(message)
+			if other, is := logged[line]; is {
+				require.Equal(t, other, message, "%s: two messages begin alike", name)
+			}
+			logged[line] = message
 			for i := 1; i < len(call.Args); i += 2 {
 				if field := literal(call.Args[i]); field != "" && !slices.Contains(plainFields, field) && documented[line] != nil {
 					require.Contains(t, documented[line], field, "%s logs %q", name, message)
@@ -71,6 +74,15 @@ func TestLogLinesAreThoseOfTheDocument(t *testing.T) {
 		})
 	})
 	require.Equal(t, slices.Sorted(maps.Keys(documented)), slices.Sorted(maps.Keys(logged)), "code and docs/logs.md have other lines")
+}
+
+// head returns the beginning of a message, which identifies it in docs/logs.md. The rest of the
+// message states the effect or the remedy.
+func head(message string) string {
+	if end := strings.IndexAny(message, ",:;"); end >= 0 {
+		return message[:end]
+	}
+	return message
 }
 
 // literal returns the value of a string literal, and "" of any other expression.

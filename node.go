@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,7 +27,6 @@ import (
 	"github.com/weir-go/weir/internal/snapshots"
 	"github.com/weir-go/weir/internal/stats"
 	"github.com/weir-go/weir/internal/view"
-	"github.com/weir-go/weir/ring"
 )
 
 // Node is a member of the cluster, embedded in a process. Its methods are safe for concurrent use.
@@ -55,13 +52,6 @@ type Node struct {
 	joining     joining
 	outage      stats.OutageTracker // the current outage
 	banned      loglimit.Line       // limits the rate of log lines about bans
-	shares      atomic.Pointer[ringShares]
-}
-
-// ringShares is the result of Node.Ring for a ring, so that a caller that polls does not compute it again.
-type ringShares struct {
-	ring  *ring.Ring
-	parts map[string]float64 // never changed
 }
 
 // clients are the parts that serve the callers of this node, beside checks.
@@ -229,30 +219,7 @@ func (n *Node) Members() []Member {
 // Ring returns the part of all keys that the ring assigns to each member, by name. Each part is
 // above 0, and the sum is 1. A member that owns nothing, as it joins or leaves, is not included. The
 // first call after a change of the ring takes about 10 µs per member.
-func (n *Node) Ring() map[string]float64 {
-	r := n.env.View().Ring
-	s := n.shares.Load()
-	if s == nil || s.ring != r {
-		s = &ringShares{r, ringParts(r)}
-		n.shares.Store(s)
-	}
-	return maps.Clone(s.parts)
-}
-
-func ringParts(r *ring.Ring) map[string]float64 {
-	type part struct{ hashes, arcs uint64 } // hashes does not count the last hash of each arc, because 2^64 would not fit
-	parts := make([]part, len(r.Members()))
-	r.Arcs(func(first, last uint64, owner int) {
-		p := &parts[owner]
-		p.hashes += last - first
-		p.arcs++
-	})
-	shares := make(map[string]float64, len(parts))
-	for i, p := range parts {
-		shares[r.Members()[i]] = (float64(p.hashes) + float64(p.arcs)) / math.Exp2(64)
-	}
-	return shares
-}
+func (n *Node) Ring() map[string]float64 { return n.env.View().Ring.Parts() }
 
 // Forget removes a dead member that will not come back from the roster at once. The error is
 // ErrClosed, or ErrInvalid if the member is not in the roster or not Dead.

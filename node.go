@@ -49,7 +49,7 @@ type Node struct {
 	scratches   sync.Pool     // has values of *scratch
 	requests    atomic.Uint64 // number of the last AllowAll that an Observer receives
 	usesCallers bool          // see UsesCallers
-	joining     joining
+	snapshots   *snapshots.Snapshots
 	outage      stats.OutageTracker // the current outage
 	banned      loglimit.Line       // limits the rate of log lines about bans
 }
@@ -71,14 +71,7 @@ type clients struct {
 // so that a deploy detects a wrong address. Ready also returns false while the node has met other
 // members, but reaches no serving member. Both end Config.JoinTimeout after Start at the latest.
 func (n *Node) Ready() bool {
-	v := n.env.View()
-	switch {
-	case n.env.Ended() || n.handover.Starting() || n.joining.snapshots.Loading() || v.Self < 0 || n.awaitsJoin():
-		return false
-	case v.Members[v.Self].Announced == cluster.Joining:
-		return len(v.Points) > 0 && v.Side < len(v.Points) && !v.Yields()
-	}
-	return v.Serves() && len(v.Givers()) == 0
+	return !n.env.Ended() && !n.snapshots.Loading() && n.handover.IsReady()
 }
 
 // Leave transfers the counts of this node to their next owners, and then leaves the cluster: the
@@ -106,7 +99,7 @@ func (n *Node) Leave(ctx context.Context) error {
 	}
 	var saved error
 	if member {
-		saved = n.joining.snapshots.Leave(ctx) // this node now has all counts that other members transferred to it
+		saved = n.snapshots.Leave(ctx) // this node now has all counts that other members transferred to it
 	}
 	switch {
 	case errors.Is(left, cluster.ErrClosed):
@@ -134,45 +127,6 @@ func (n *Node) Close() error {
 		n.clients.holds.ReleaseAll()
 	}
 	return n.env.Close(n.cluster.Close)
-}
-
-// joining is the state of a node that starts: whether it has met a member of Config.Join, and the
-// snapshots that it loads.
-type joining struct {
-	began     int64       // monotonic time of the call of Start
-	ended     atomic.Bool // set once the node no longer waits for another member; never reset
-	snapshots *snapshots.Snapshots
-}
-
-// awaitsJoin reports whether the node is not ready because it has met no other member of
-// Config.Join, or because it is a joiner and reaches no serving member. On a busy machine gossip
-// can arrive seconds before the first connection. If such a node were ready, a deploy would stop
-// the member with the counts before another member has replicas. awaitsJoin returns true for at
-// most JoinTimeout, and after the first false always false: a name in Config.Join that resolved to
-// this node alone may later resolve to other nodes too, and a ready node must stay in service.
-func (n *Node) awaitsJoin() bool {
-	if n.joining.ended.Load() {
-		return false
-	}
-	v := n.env.View()
-	if n.env.Monotonic()-n.joining.began < int64(n.cfg.JoinTimeout) {
-		switch {
-		case v.Met == 0 && len(n.cluster.Stats().Unanswered) > 0, v.Joins() && v.Side == 0:
-			return true
-		case v.Joins() && v.Side == len(v.Points):
-			return false // the node waits for its counts, and may lose its connections before it has them
-		}
-	}
-	n.joining.ended.Store(true)
-	return false
-}
-
-// unjoinedTime returns Stats.Unjoined.
-func (n *Node) unjoinedTime(c *cluster.Stats) time.Duration {
-	if n.env.View().Met != 0 || len(c.Unanswered) == 0 || n.env.Ended() {
-		return 0
-	}
-	return time.Duration(n.env.Monotonic() - n.joining.began)
 }
 
 // Member is a process in the roster.

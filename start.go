@@ -85,17 +85,16 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	})
 	n.published = publish.New(publish.Config{Log: cfg.Logger, Env: &n.env})
 	n.handover = handover.New(handover.Config{
-		Expect: cfg.Expect, Replicas: max(0, cfg.Replicas), Regions: n.regions.Holdings != nil,
+		Expect: cfg.Expect, JoinTimeout: cfg.JoinTimeout, Replicas: max(0, cfg.Replicas), Regions: n.regions.Holdings != nil,
 		Log: cfg.Logger, Env: &n.env, Cluster: n.cluster, Counts: n.counts, Stream: stream,
 		Swapped: n.notifyView, Regain: n.regions.Regain, Cease: n.owner.Cease, Leaving: n.asker.Cease,
 	})
-	n.joining.snapshots = snapshots.New(snapshots.Config{
+	n.snapshots = snapshots.New(snapshots.Config{
 		Store: cfg.Snapshots, Every: cfg.SnapshotEvery, Node: cfg.Name, Cluster: n.identity.RegionFingerprint(cfg.Region), Keys: snapshots.NewKeys(cfg.Secrets), Build: buildinfo.Version(),
 		Log: cfg.Logger, Env: &n.env, Stream: stream, Members: n.epochs, Wake: func(m []countsync.Member) { n.handover.Wake(m); n.handover.Stir() },
 		Values: n.published,
 	})
 	n.meters.TopKeys.Start(cfg.TopKeys, n.env.Monotonic())
-	n.joining.began = n.env.Monotonic()
 	n.outage.Event = make(chan struct{}, 1)
 	n.meters.Limits.WithoutOwner = n.outage.Stir
 	n.scratches.New = func() any { return new(scratch) }
@@ -126,9 +125,12 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 		n.env.Go(n.regions.Run)
 	}
 	n.handover.Started(ctx)
-	n.load(ctx)
+	if cfg.Snapshots != nil {
+		n.handover.Track()
+		n.snapshots.Begin(ctx)
+	}
 	if len(n.cluster.Stats().Unanswered) > 0 {
-		n.env.Go(n.reportJoin)
+		n.env.Go(n.handover.ReportJoin)
 	}
 	env.FillInside(ctx, n.insideState())
 	n.outage.Restart(n.env.Monotonic())
@@ -172,49 +174,5 @@ func (n *Node) insideState() env.Inside {
 			units, _, _ := n.counts.Used(identity.FromBytes(id), n.env.Now())
 			return units
 		},
-	}
-}
-
-// load starts to load the snapshots of all nodes, and to write snapshots after that. It returns
-// when all are loaded or ctx is done. The node is not Ready until all are loaded.
-func (n *Node) load(ctx context.Context) {
-	if n.cfg.Snapshots == nil {
-		return
-	}
-	n.handover.Track()
-	loaded := make(chan struct{})
-	n.env.Go(func() {
-		n.joining.snapshots.Load(n.env.Context())
-		close(loaded)
-		n.joining.snapshots.Run()
-	})
-	select {
-	case <-loaded:
-	case <-ctx.Done():
-	}
-}
-
-// reportJoin logs the entries of Config.Join at which no member has answered within JoinTimeout,
-// and the consequence.
-func (n *Node) reportJoin() {
-	select {
-	case <-time.After(n.cfg.JoinTimeout - time.Duration(n.env.Monotonic()-n.joining.began)):
-	case <-n.env.Done():
-		return
-	}
-	v, c := n.env.View(), n.cluster.Stats()
-	if v.Self < 0 || len(c.Unanswered) == 0 {
-		return
-	}
-	unanswered := make([]string, 0, len(c.Unanswered))
-	for _, entry := range slices.Sorted(maps.Keys(c.Unanswered)) {
-		unanswered = append(unanswered, fmt.Sprintf("%s: %s", entry, c.Unanswered[entry]))
-	}
-	attrs := []any{"waited", n.cfg.JoinTimeout.String(), "unanswered", unanswered}
-	if v.Met != 0 {
-		n.cfg.Logger.Warn("no member answered at some Join addresses; fix or remove them", attrs...)
-	} else {
-		n.cfg.Logger.Warn("no other member has answered; counting alone: check Join, firewall and Advertise",
-			append(attrs, "expect", n.cfg.Expect)...)
 	}
 }

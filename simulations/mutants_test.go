@@ -165,8 +165,8 @@ var mutants = []mutant{
 		"start.go", "	n.handover.Track()\n", "	if !MUTANT {\n		n.handover.Track()\n	}\n",
 	}}},
 	{"a node that leaves writes no snapshot", "stopped", accounted, []edit{{
-		"node.go", "		saved = n.joining.snapshots.Leave(ctx)",
-		"		if !MUTANT {\n			saved = n.joining.snapshots.Leave(ctx)\n		}",
+		"node.go", "		saved = n.snapshots.Leave(ctx)",
+		"		if !MUTANT {\n			saved = n.snapshots.Leave(ctx)\n		}",
 	}}},
 	{"a leaving node continues after its last snapshot", "stopped", accounted, []edit{{
 		"node.go", "	err := errors.Join(n.cluster.Leave(ctx), saved)\n",

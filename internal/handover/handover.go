@@ -28,14 +28,15 @@ const HearFor = time.Second
 
 // Config contains the dependencies of a Handover.
 type Config struct {
-	Expect   int  // Config.Expect of the node
-	Replicas int  // replicas of each count; may be 0
-	Regions  bool // whether there are other regions
-	Log      *slog.Logger
-	Env      *env.Env // Handover replaces its view
-	Cluster  cluster.Cluster
-	Counts   *bucket.Store
-	Stream   *countsync.Stream // replicates Counts
+	Expect      int           // Config.Expect of the node
+	JoinTimeout time.Duration // Config.JoinTimeout of the node
+	Replicas    int           // replicas of each count; may be 0
+	Regions     bool          // whether there are other regions
+	Log         *slog.Logger
+	Env         *env.Env // Handover replaces its view
+	Cluster     cluster.Cluster
+	Counts      *bucket.Store
+	Stream      *countsync.Stream // replicates Counts
 
 	// Swapped is called with each new view, after it has replaced the view before. It is called
 	// with Handover.swap held, and must not block.
@@ -67,6 +68,8 @@ type Handover struct {
 	// starting is set until Started returns. Until then, Refresh does not pass the previous view
 	// to view.New, so that each view follows from the ring alone.
 	starting atomic.Bool
+	created  int64       // monotonic time of New
+	joined   atomic.Bool // set once the node no longer waits for another member (awaitsJoin); never cleared
 
 	begun atomic.Bool // set once stream has the hash of this node; never cleared
 
@@ -111,14 +114,14 @@ type Stats struct {
 // New returns the Handover of a node that does not know any members yet.
 func New(c Config) *Handover {
 	h := &Handover{
-		cfg: c, stream: c.Stream,
+		cfg: c, stream: c.Stream, created: c.Env.Monotonic(),
 		hurry: make(chan struct{}, 1), turned: make(chan struct{}, 1), stirred: make(chan struct{}, 1),
 		leavers: make(map[countsync.Member]bool), complete: make(map[countsync.Member]bool),
 		feeders: make(map[countsync.Member]*feeder),
 	}
 	h.starting.Store(true)
-	h.cfg.Env.Hear(c.Env.Monotonic())
-	nobody := view.New(c.Env.Monotonic(), &cluster.View{Self: -1}, h.terms(), nil)
+	h.cfg.Env.Hear(h.created)
+	nobody := view.New(h.created, &cluster.View{Self: -1}, h.terms(), nil)
 	nobody.Replaced = make(chan struct{})
 	h.cfg.Env.Store(nobody)
 	return h

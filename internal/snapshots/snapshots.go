@@ -145,6 +145,21 @@ func (s *Snapshots) Stats() Stats {
 // were admitted before.
 func (s *Snapshots) Loading() bool { return s.loading.Load() }
 
+// Begin starts to load the snapshots of all nodes, and to write snapshots after that. It returns when all
+// are loaded or ctx is done.
+func (s *Snapshots) Begin(ctx context.Context) {
+	loaded := make(chan struct{})
+	s.cfg.Env.Go(func() {
+		s.Load(s.cfg.Env.Context())
+		close(loaded)
+		s.Run()
+	})
+	select {
+	case <-loaded:
+	case <-ctx.Done():
+	}
+}
+
 // Run writes a snapshot in each interval, until the node's life ends.
 func (s *Snapshots) Run() {
 	if s.cfg.Store == nil {

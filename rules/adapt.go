@@ -69,7 +69,7 @@ func (p *parser) checkAdapt(r *Rule, v strictyaml.Value) {
 			v.Errorf("adapt in a rule with scope: %v: each region has its own factor, so the regions would share different numbers; use a rule for each", base.Scope)
 			return
 		case base.Ban != weir.Ban{}:
-			v.Errorf("adapt in a rule with ban: it would ban clients because a server is slow, remove one of them")
+			v.Errorf("adapt in a rule with ban: remove adapt or ban, because a slow server would get its clients banned")
 			return
 		}
 		for variant := range l.variants() {

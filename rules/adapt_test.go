@@ -26,7 +26,7 @@ func TestErrorsOfAdaptNamePlaceAndRemedy(t *testing.T) {
 		"{latency: 1s, max: 200%}":          "rules.yaml:5:29: max is 200%: use 0% to 100%",
 		"{latency: 1s, min: 50%, max: 50%}": "rules.yaml:5:10: min is 50% and max is 50%: use a min below max",
 		"{latency: 1s, mx: 50%}":            `rules.yaml:5:24: unknown field "mx": did you mean "max"?`,
-		"{latency: 1s}\n  ban: {denials: 5, within: 1m, for: 1h}":                              "rules.yaml:5:10: adapt in a rule with ban: it would ban clients because a server is slow, remove one of them",
+		"{latency: 1s}\n  ban: {denials: 5, within: 1m, for: 1h}":                              "rules.yaml:5:10: adapt in a rule with ban: remove adapt or ban, because a slow server would get its clients banned",
 		"{latency: 1s}\n  scope: global":                                                       "rules.yaml:5:10: adapt in a rule with scope: global: each region has its own factor, so the regions would share different numbers; use a rule for each",
 		"{latency: 1s}\n  limit: {rate: 10, calendar: day}":                                    "rules.yaml:5:10: adapt in a rule with a calendar limit: a quota does not follow the load of a server, use a rule for each",
 		"{latency: 1s}\n  limit: {rate: 10, per: 1h}":                                          "rules.yaml:5:10: adapt in a rule with a limit per 1h: such a window follows the load too late, use at most 1m or a bucket",

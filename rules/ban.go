@@ -53,11 +53,11 @@ func (p *parser) checkBan(r *Rule, v strictyaml.Value, isShadow bool) {
 	case r.key.lacking == together:
 		v.Errorf("ban in a rule with missing_key: shared: it would ban all clients without the key, use ip or skip")
 	case isShadow:
-		v.Errorf("ban in a rule with shadow: true: a shadow denies nothing, remove one of them")
+		v.Errorf("ban in a rule with shadow: remove ban or shadow, because a shadow denies nothing")
 	case r.Queue > 0:
-		v.Errorf("ban in a rule with queue: the denials of a request that waits do not count, remove one of them")
+		v.Errorf("ban in a rule with queue: remove ban or queue, because the denials of a waiting request do not count")
 	case r.Soft.Over > 0:
-		v.Errorf("ban in a rule with soft: remove one of them")
+		v.Errorf("ban in a rule with soft: remove ban or soft")
 	case len(r.Limits) > 0 && !slices.ContainsFunc(r.Limits, func(l Limit) bool { return !l.InFlight() }):
 		v.Errorf("ban in a rule whose limits are all in_flight: only denials of a rate ban a key, add a limit with a rate")
 	}

@@ -89,7 +89,7 @@ func TestAmbiguousPathsAreNotExcluded(t *testing.T) {
 
 func TestInvalidNotIsRefusedWithRemedy(t *testing.T) {
 	for _, c := range []struct{ match, want string }{
-		{"{not: []}", `not is empty: remove it, or say what to leave out`},
+		{"{not: []}", `not has no entries: remove it, or add an entry that selects the requests to leave out`},
 		{"{not: {}}", `not is empty: it would leave every request out`},
 		{"{not: /healthz}", `not is "/healthz": say what it is, like {path: /healthz} or {method: OPTIONS}`},
 		{"{not: [GET]}", `not is "GET": say what it is`},

@@ -53,7 +53,7 @@ func (r *Rule) Reserves() bool { return len(r.Count)+len(r.RefundOn) > 0 || r.Se
 func (p *parser) outcome(r *Rule, count, refundOn strictyaml.Value) {
 	r.Count, r.RefundOn = statuses(count), statuses(refundOn)
 	if count.Present() && refundOn.Present() {
-		refundOn.Errorf("refund_on in a rule with count: count already selects the requests that are refunded, remove one of them")
+		refundOn.Errorf("refund_on in a rule with count: remove refund_on or count, because count already selects the requests that are refunded")
 	}
 	p.checkReserving(r, "count", count)
 	p.checkReserving(r, "refund_on", refundOn)

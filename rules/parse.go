@@ -267,7 +267,7 @@ func (p *parser) rule(v strictyaml.Value) {
 	p.soft(r, m.Get("soft"))
 	r.warn = warn(m.Get("warn"), 0)
 	if m.Get("warn").Present() && isShadow {
-		m.Get("warn").Errorf("warn in a rule with shadow: true: a shadow warns no client, remove one of them")
+		m.Get("warn").Errorf("warn in a rule with shadow: remove warn or shadow, because a shadow warns no client")
 	}
 	p.limits(r, v, m.Get("limit"), m.Get("limits"), base)
 	p.criticals(r, m.Get("critical"))
@@ -285,7 +285,7 @@ func (p *parser) rule(v strictyaml.Value) {
 		m.Get("durable").Errorf("durable in a rule with an in_flight limit: remove it, holds end with the processes that have them")
 	}
 	if isShadow && r.Soft.Over > 0 {
-		m.Get("soft").Errorf("soft in a rule with shadow: true: a shadow denies nothing, remove one of them")
+		m.Get("soft").Errorf("soft in a rule with shadow: remove soft or shadow, because a shadow denies nothing")
 	}
 	r.By, r.Cost = r.key.String(), r.cost.String()
 	p.set.rules = append(p.set.rules, r)
@@ -301,7 +301,7 @@ func modeOf(enabled, enforce strictyaml.Value, isShadow bool) (m Mode) {
 		m = EnforcePart(part)
 		switch {
 		case isShadow:
-			enforce.Errorf("enforce in a rule with shadow: true: a shadow is enforced for no key, remove one of them")
+			enforce.Errorf("enforce in a rule with shadow: remove enforce or shadow, because a shadow denies nothing")
 		case enforce.IsText() && isZero(enforce.Text()):
 			enforce.Errorf("enforce is %s: use more than 0%%, or shadow: true", enforce.Text())
 		case part > 0 && m == Shadow:
@@ -493,9 +493,9 @@ func (p *parser) queue(r *Rule, v strictyaml.Value, isShadow bool) {
 	case len(r.Limits) > 1 || len(r.Limits) == 1 && r.Limits[0].base.Algorithm != weir.LeakyBucket && !r.Limits[0].InFlight():
 		v.Errorf("queue in a rule whose limit is not one leaky_bucket or in_flight: only these have a queue")
 	case isShadow:
-		v.Errorf("queue in a rule with shadow: true: a shadow delays no request, remove one of them")
+		v.Errorf("queue in a rule with shadow: remove queue or shadow, because a shadow delays no request")
 	case r.Soft.Over > 0:
-		v.Errorf("queue in a rule with soft: remove one of them")
+		v.Errorf("queue in a rule with soft: remove queue or soft")
 	}
 }
 

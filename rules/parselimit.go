@@ -82,7 +82,7 @@ func (p *parser) limit(r *Rule, l *Limit, v strictyaml.Value, m strictyaml.Map) 
 	l.base.Rate = m.Get("rate").Required().Int(1, maxRate)
 	switch per := m.Get("per"); {
 	case calendar.Present() && per.Present():
-		per.Errorf("per with calendar: the calendar says how long, remove one of them")
+		per.Errorf("per with calendar: remove per or calendar, because the calendar determines the period")
 	case l.base.Algorithm == weir.InFlight:
 		refusePer(per)
 	case !calendar.Present():
@@ -230,7 +230,7 @@ func (p *parser) tierNumbers(t weir.Limit, k keep, m strictyaml.Map) (weir.Limit
 		refusePer(per)
 	} else if per.Present() {
 		if t.Per = p.per(per); t.Calendar != weir.NoCalendar {
-			per.Errorf("per with calendar: the calendar says how long, remove one of them")
+			per.Errorf("per with calendar: remove per or calendar, because the calendar determines the period")
 			t.Per = 0
 		}
 	}

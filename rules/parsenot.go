@@ -12,7 +12,7 @@ func (p *parser) exceptions(r *Rule, rulePath pattern, v strictyaml.Value) {
 	items := v.OneOrMore()
 	switch {
 	case len(items) == 0:
-		v.Errorf("not is empty: remove it, or say what to leave out")
+		v.Errorf("not has no entries: remove it, or add an entry that selects the requests to leave out")
 	case len(items) > maxNot:
 		v.Errorf("not has %d entries: use at most %d in a rule", len(items), maxNot)
 		return

@@ -35,7 +35,7 @@ func (p *parser) raise(r *Rule, v strictyaml.Value, isShadow bool) {
 	}
 	switch {
 	case isShadow:
-		v.Errorf("raise in a rule with shadow: true: a shadow denies nothing, remove one of them")
+		v.Errorf("raise in a rule with shadow: remove raise or shadow, because a shadow denies nothing")
 	case r.key.isGlobal():
 		v.Errorf("raise in a rule with key global: one count of all requests has no hot key, remove it")
 	case slices.ContainsFunc(r.Limits, func(l Limit) bool { return l.tiers != nil }):

@@ -20,7 +20,7 @@ func TestErrorsOfRaiseNamePlaceAndRemedy(t *testing.T) {
 		"key: ip, raise: {mst: 3}":                            `unknown field "mst": did you mean "most"?`,
 		"key: global, raise: {}":                              "raise in a rule with key global: one count of all requests has no hot key, remove it",
 		"key: user, raise: {}":                                "raise in a rule with other numbers for tiers: the tier of a hot key is not known; set multiply: false, or remove it",
-		"key: user, multiply: false, shadow: true, raise: {}": "raise in a rule with shadow: true: a shadow denies nothing, remove one of them",
+		"key: user, multiply: false, shadow: true, raise: {}": "raise in a rule with shadow: remove raise or shadow, because a shadow denies nothing",
 	} {
 		_, err := Parse("rules.yaml", []byte("tiers: {free: {}, paid: {multiply: 10}}\nrules: [{name: r, limit: {rate: 1, per: 1s}, "+text+"}]"))
 		require.ErrorContains(t, err, want, text)

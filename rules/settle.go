@@ -62,7 +62,7 @@ func (p *parser) settle(r *Rule, reserve, settle, cost strictyaml.Value) {
 			reserve.Errorf("reserve without settle: nothing would replace the estimate, use cost")
 		}
 		if cost.Present() && !slices.ContainsFunc(r.Limits, func(l Limit) bool { return l.base.Algorithm == weir.InFlight }) {
-			cost.Errorf("cost in a rule with reserve: only in_flight limits have both, remove one of them")
+			cost.Errorf("cost in a rule with reserve: remove cost or reserve, because only in_flight limits have both")
 		}
 	}
 	if !settle.Present() {

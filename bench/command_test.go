@@ -46,7 +46,7 @@ func TestFlagsAreTakenOrRefused(t *testing.T) {
 	}
 }
 
-func TestOnlyChoosesByWorkloadAndContender(t *testing.T) {
+func TestFlagOnlyMatchesWorkloadAndContender(t *testing.T) {
 	for only, want := range map[string]int{
 		"":                       18,
 		"^hot/":                  6,

@@ -233,7 +233,7 @@ func TestUnwatchedMemberBeyondACutIsPresumedConnectedAgain(t *testing.T) {
 
 // The keeper may check the member after the pong is recorded and before eventPonged is handled. The check
 // then must not forget that a request waits for the pong.
-func TestConnectionWakesAlthoughCheckPrecedesPong(t *testing.T) {
+func TestPongWakesConnectionThatWasJustChecked(t *testing.T) {
 	inCrowd(t, nil, func(t *testing.T, a, b *testPeer, _ *cut) {
 		l := a.links[b.cfg.Self.Name]
 		require.NoError(t, askX(l, time.Second))

@@ -302,7 +302,7 @@ func TestArcsWithCoverFirstPlacesOfNewMember(t *testing.T) {
 	}
 }
 
-func TestArcsInStayWithinRange(t *testing.T) {
+func TestArcsInCoversExactlyTheGivenRange(t *testing.T) {
 	r := New(memberNames(3))
 	rapid.Check(t, func(t *rapid.T) {
 		p := rapid.SampledFrom(allPoints(r)).Draw(t, "point")

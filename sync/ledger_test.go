@@ -130,9 +130,10 @@ func TestNextTallyOutgrowsForgottenRefund(t *testing.T) {
 	require.False(t, old.isLater(&tally{origin: self, series: next.Series, spent: int64(next.Spent)}))
 }
 
-// If all units of a tally have recovered, its origin does not continue it, even before the tally
-// is forgotten: a member that first hears of the tally would count the recovered units.
-func TestRecoveredTallyIsNotContinued(t *testing.T) {
+// Once all units of its tally have recovered, an origin begins another tally, even if its ledger
+// still has the old one. A member that first hears of the old tally would count the recovered
+// units.
+func TestOriginBeginsNewTallyAfterRecovery(t *testing.T) {
 	l, id, limit := newLink(t), someID(0), limitOf(bucket.FixedWindow)
 	take := func(units int64) tally {
 		l.stores[1].Take(id, &limit, l.now, units)

@@ -128,7 +128,8 @@ func TestLogIsSentInNewPieces(t *testing.T) {
 	require.Less(t, l.settle(), 200)
 	require.Equal(t, int64(50_007), l.used(1, someID(0)))
 
-	// Units that the other node spends in the meantime have the same effect.
+	// If both nodes spend units before the next exchange, both counts contain all these
+	// units after it.
 	l.stores[1].Take(someID(0), &limit, l.now, 3)
 	l.stores[0].Take(someID(0), &limit, l.now, 2)
 	l.settle()
@@ -540,7 +541,7 @@ func TestYieldCancelsTransfersAndOwesCounts(t *testing.T) {
 
 // If the receiver of a transfer has left, the counts in the transferred ranges are owed to all other
 // members.
-func TestTransferToALostMemberIsOwedToAll(t *testing.T) {
+func TestCountsOfTransferToLostMemberReachOthers(t *testing.T) {
 	limit := limitOf(bucket.FixedWindow)
 	const gone = 4
 	for _, flies := range []bool{false, true} {

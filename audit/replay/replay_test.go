@@ -132,7 +132,7 @@ func requireAlike(t *testing.T, r *replay.Report) {
 	require.GreaterOrEqual(t, r.Agreement(), 0.999)
 }
 
-func TestSameRulesDecideVirtualClusterAlike(t *testing.T) {
+func TestReplayOfVirtualClusterMakesSameDecisions(t *testing.T) {
 	var members []*member
 	var in []replay.Input
 	synctest.Test(t, func(t *testing.T) {
@@ -160,8 +160,8 @@ func TestSameRulesDecideVirtualClusterAlike(t *testing.T) {
 	requireAlike(t, run(t, file, in, replay.Options{Keys: 5}))
 }
 
-func TestSameRulesDecideRealClusterAlike(t *testing.T) {
-	testenv.SkipUnlessFull(t, "TestSameRulesDecideVirtualClusterAlike")
+func TestReplayOfRealClusterMakesSameDecisions(t *testing.T) {
+	testenv.SkipUnlessFull(t, "TestReplayOfVirtualClusterMakesSameDecisions")
 	var members []*member
 	fleet := testnode.Fleet(t, 3, func(_ int, cfg *weir.Config) {
 		members = append(members, observed(t, audit.Options{Sample: 1, Keys: true}))

@@ -40,7 +40,7 @@ func TestHealthyMatchesTheAlgorithms(t *testing.T) {
 	}
 }
 
-func TestStrangersAdmitAgainAtEachChange(t *testing.T) {
+func TestExcessOfUnmetSidesGrowsWithEachChange(t *testing.T) {
 	for policy, excess := range map[weir.PartitionPolicy]float64{weir.FairShare: 3, weir.FailClosed: 3, weir.MajorityShare: 3} {
 		require.Equal(t, excess, bounds.Excess(policy, bounds.Situation{Strangers: 1, Changes: 1}), "%v", policy)
 		require.Equal(t, excess+2, bounds.Excess(policy, bounds.Situation{Strangers: 1, Changes: 2}), "%v", policy)

@@ -298,7 +298,7 @@ func TestTextBelongsToKeyLimitAndCluster(t *testing.T) {
 	})
 }
 
-func TestMinorityCannotSettleCarriedReservation(t *testing.T) {
+func TestMinorityCannotSettleReservationWithText(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorldOf(t, 3, false, seeded)
 		ls := w.limiters(t, weir.Limit{Name: "tokens", Rate: 1000, Per: time.Hour})

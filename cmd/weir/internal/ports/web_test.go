@@ -237,7 +237,7 @@ func TestPortRestsWhileClientsMaySendAgain(t *testing.T) {
 	}
 }
 
-func TestShutdownAnswersNewConnectionsWithoutWaitingForSpares(t *testing.T) {
+func TestShutdownAnswersNewConnectionsAndClosesUnused(t *testing.T) {
 	const ms = time.Millisecond
 	const get, half = "GET /open HTTP/1.1\r\nHost: weir\r\n\r\n", "GET /open HTTP/1.1\r\nHo"
 	for _, c := range []struct {

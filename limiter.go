@@ -35,7 +35,7 @@ type Limiter struct {
 	meter   *stats.Limit    // shared by all Limiters of this name
 	shadow  bool
 	bans    bans
-	spends  bool // checks may spend the kept units
+	spends  bool // checks may spend the kept units (Limit.Keep)
 	// critical is the Limiter for critical checks, whose numbers have no Keep. It is nil if the limit
 	// has no Keep, and in a critical Limiter.
 	critical *Limiter

@@ -118,8 +118,9 @@ func (o hopObserver) Hopped(ctx context.Context, h check.Hop) { o.o.Hopped(ctx, 
 // and contrib/otel for a Tracer of OpenTelemetry. The methods are called concurrently, on the
 // goroutines of checks, and must not block. A check that its node decides alone has no span.
 type Tracer interface {
-	// Outgoing returns the span of a check before its node sends it to a member. Outgoing is called
-	// for each such check. It returns nil if ctx has no sampled trace, which should be cheap.
+	// Outgoing returns the span of a check before its node sends the check to a member, or nil if
+	// ctx has no sampled trace. Outgoing is called for each such check, so it should return nil
+	// quickly.
 	Outgoing(ctx context.Context) Span
 	// Incoming returns the span of a request that a member has sent within a trace, as a child of
 	// parent, or nil. Incoming is called only for sampled requests. The argument read is the time

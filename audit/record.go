@@ -20,10 +20,10 @@ type Record struct {
 	Units   int64     `json:"units"`            // units that the check asked for
 
 	Operation string `json:"operation"`          // weir.DecisionEvent.Operation
-	Request   uint64 `json:"request,omitempty"`  // number of the AllowAll on this node, which the records of its asks share; or 0
-	Asks      int    `json:"asks,omitempty"`     // number of asks of the AllowAll
+	Request   uint64 `json:"request,omitempty"`  // number of the AllowAll on this node, the same in the records of all its Asks; 0 for other checks
+	Asks      int    `json:"asks,omitempty"`     // number of Asks of the AllowAll
 	Refused   bool   `json:"refused,omitempty"`  // a limit of the AllowAll denied, so no units were spent
-	Critical  bool   `json:"critical,omitempty"` // the check may spend kept units
+	Critical  bool   `json:"critical,omitempty"` // the check may spend the kept units (weir.Limit.Keep)
 
 	Allowed bool `json:"allowed"`          // decision of this limit
 	Shadow  bool `json:"shadow,omitempty"` // the decision was counted and not enforced
@@ -41,7 +41,7 @@ type Record struct {
 	Capacity   int64  `json:"capacity"`             // Decision.Limit: units that the limit, or the share of the node, grants
 	Used       int64  `json:"used"`                 // Capacity without Remaining
 
-	Source       string `json:"source"`         // name of the weir.Source. "none" for a part of an AllowAll that was not asked, and with an Error, unless a Wait ended in a queue that had received a decision
+	Source       string `json:"source"`         // name of the weir.Source; "none" if there was no decision: the AllowAll did not ask this limit, or there is an Error. If a Wait ends with an Error after its queue has received a decision, the Source is that of the decision
 	Remaining    int64  `json:"remaining"`      // Decision.Remaining
 	RetryAfterMS int64  `json:"retry_after_ms"` // Decision.RetryAfter in milliseconds, rounded up
 

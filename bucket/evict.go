@@ -21,18 +21,19 @@ package bucket
 // they were used: other nodes count them until they have received the refund.
 //
 // With this weight alone, a client could use a monthly limit of a single unit to create many
-// keys, and these would replace the keys that another limit denies. So if one limit judges at
-// least a quarter of the counts of a shard, counts of other limits with more than half of
-// their capacity used weigh shelter times as much. Counts of the limit with the most counts
-// are then forgotten first, until another limit has more counts.
+// keys, and these would replace the keys that another limit denies. So if at least a quarter
+// of the counts of a shard belong to one limit, the counts of other limits are sheltered
+// while more than half of their capacity is used: their weight is multiplied by shelter.
+// Counts of the limit with the most counts are then forgotten first, until another limit has
+// more counts.
 
 const (
 	sample     = 8       // number of counts in a sample, if one of them is light or has recovered
 	thorough   = 16      // number of counts that are searched for a lighter count, with at most half of its capacity used
 	neighbours = 2       // number of neighbouring shards that are searched for such a count
-	bulk       = 4       // a limit has many counts if it judges at least 1/bulk of the counts of a shard
-	shelter    = 1 << 16 // a sheltered count of a limit of a minute outweighs other counts of a limit of a month
-	sought     = 32      // number of counts that are searched for a count that is not sheltered: (3/4)^32 is 10^-4
+	bulk       = 4       // counts of other limits are sheltered if at least 1/bulk of the counts of a shard belong to one limit
+	shelter    = 1 << 16 // factor for the weight of a sheltered count: even a sheltered count with a Per of a minute then outweighs other counts with a Per of a month
+	sought     = 32      // number of counts that are searched for a count that is not sheltered; at least a quarter are not, and (3/4)^32 is 10^-4
 
 	// vain is a flag in the hand of a shard. The flag is set after the neighbours of the
 	// shard were searched in vain, and cleared when a sample of the shard has a lighter count

@@ -42,11 +42,11 @@ type peersConfig struct {
 	// Several changes may cause a single call.
 	Changed func()
 	// OwnRecord returns the record of this node. The record is sent to each member that this node
-	// connects to, and by sendOwnRecord. nil: no record.
+	// connects to, and by sendOwnRecord. If the field is nil, this node has no record.
 	OwnRecord func() []byte
-	// HandleRecord handles a record that a member has sent. If the member has not sent it as an
-	// answer, the result of HandleRecord is sent as the answer, unless it is nil. nil: records are
-	// ignored. HandleRecord must not block.
+	// HandleRecord handles a record that a member has sent. The answer is sent to the member,
+	// unless the answer is nil or the record is itself an answer. HandleRecord must not block. If
+	// the field is nil, records are ignored.
 	HandleRecord func(from string, b []byte) (answer []byte)
 	// Replaced is called when this node has dialled the named member, and a different member, which
 	// advertises the same address, has answered. It is not called if both members were alive at the

@@ -322,8 +322,8 @@ func (s *session) isIdle() bool {
 	return len(s.free) == len(s.slots)
 }
 
-// checkWaits looks at the waiting asks, unless the session is over. All asks of a session share a
-// timer, because an ask with a timer takes up to 50 % more time.
+// checkWaits calls look, unless the session is over. All asks of a session share a timer, because
+// an ask with a timer takes up to 50 % more time.
 func (s *session) checkWaits() {
 	s.out.mu.Lock()
 	defer s.out.mu.Unlock()
@@ -529,7 +529,8 @@ func (s *session) forget(now time.Time) {
 	}
 }
 
-// stop sets over, and returns all slots, free or not.
+// stop marks the session as over, so that no ask gets a slot any more. It returns all
+// slots, free or not.
 func (s *session) stop() []*slot {
 	s.out.mu.Lock()
 	defer s.out.mu.Unlock()

@@ -25,7 +25,8 @@ type Admission struct {
 	measure   *measure  // nil if the request meets no rule with adapt
 }
 
-// charge is a reservation. All limits of a rule have the same bill, which settles it.
+// charge is a reservation at one limit of a rule. The charges of a rule share a bill, whose
+// cost settles all of them.
 type charge struct {
 	bill        *bill
 	reservation *weir.Reservation

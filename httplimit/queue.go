@@ -76,7 +76,8 @@ func (m *Middleware) wait(ctx context.Context, s *scratch, v *Verdict) error {
 	case err != nil && !errors.Is(err, weir.ErrFull) && !errors.Is(err, context.DeadlineExceeded):
 		return err
 	}
-	// Wait returns no Decision. Peek returns the present Decision, for a further unit.
+	// Wait returns no Decision. Peek returns the Decision that a check of a further unit
+	// would get now.
 	d, peekErr := v.Limiter.Peek(ctx, v.Key)
 	if peekErr != nil {
 		return peekErr

@@ -16,7 +16,7 @@ var (
 	errCostEncoded = errors.New("settle cannot read the cost, because the response has a Content-Encoding")
 )
 
-// bill is the cost of a request in its response, under a rule.
+// bill is the cost of a request under a rule, as the response reports it.
 type bill struct {
 	rule    *rules.Rule
 	units   int64 // cost in the header

@@ -27,7 +27,7 @@ type Rule struct {
 	// units are spent before the response. If the request is not charged, they are refunded
 	// after it.
 	Count, RefundOn Statuses
-	Critical        []Exception // requests that meet all fields of one may spend the kept units of the limits
+	Critical        []Exception // a request that meets all fields of any entry may spend the kept units (weir.Limit.Keep)
 	Reserve         string      // estimate that is spent before the response, as text; empty if Cost is used
 	Settle          *Settle     // source of the cost that replaces the estimate; nil if none does
 	Adapt           *Adapt      // nil if the numbers of the limits do not follow the responses

@@ -102,7 +102,8 @@ type reader struct {
 	names         struct{ nodes, regions, limits []string } // the names that are known so far
 }
 
-// fields returns the field of an entry, so that an error names the place.
+// fields returns the named field of an entry. An error that is reported at this Value has
+// its line and column.
 type fields func(name string) strictyaml.Value
 
 func (r *reader) scenario(root strictyaml.Value) {

@@ -26,7 +26,7 @@ type Journal struct {
 
 	Holds    []Held     // of in-flight limits
 	Probes   []Probe    // of in-flight limits
-	Reserved []Reserved // Checks contains their checks, with the units that count in any case
+	Reserved []Reserved // each also has a Check in Checks, whose Units are the minUnits of the reservation
 	Spends   []Spend
 }
 

@@ -103,7 +103,8 @@ func dropPair(s *Scenario, n int) bool {
 	return true
 }
 
-// spareNode deletes a node from the faults that hit nodes.
+// spareNode deletes the nth node from the Nodes of all faults, and deletes the faults that
+// hit only this node.
 func spareNode(s *Scenario, n int) bool {
 	if n >= len(s.Nodes) {
 		return false

@@ -26,9 +26,10 @@ type Entry struct {
 	Mode fs.FileMode
 }
 
-// List returns the snapshots in the directory of a [Dir], sorted by node and newest
-// first, and other entries with the name of a snapshot. List omits other files. List
-// needs no Dir, so that a process can list a directory that another process has opened.
+// List returns the entries of the directory of a [Dir] that have the name of a snapshot,
+// sorted by node and newest first. Entries that are not regular files are included (see
+// Entry.Mode). List needs no Dir, so that a process can list a directory that another
+// process has opened.
 func List(path string) (entries []Entry, err error) {
 	files, err := os.ReadDir(path)
 	if err != nil {

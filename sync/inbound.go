@@ -381,9 +381,10 @@ func agesOf(l *bucket.Limit, now int64) ages {
 	return ages{now: now, timer: l.IsTimer(), late: int64(min(empties/32, 1<<62)), recovered: lastsFor(l)}
 }
 
-// importTotal imports a copy with a single origin, if this node has no tallies of the count, or
-// only an earlier total of that origin, and if the holder does not lack the units. It reports
-// whether it did. Nearly all copies are merged in this way, in a single step.
+// importTotal imports a copy with a single origin without a merge, and reports whether it did.
+// It requires that this node has no tallies of the count, except for an earlier total of the
+// same origin, and that it need not pass on the units to the holder. Nearly all copies meet
+// both conditions.
 func (x *arriving) importTotal(id bucket.ID, c *bucket.Count) bool {
 	t := &x.seen[0]
 	used := c.Used(x.now)

@@ -65,9 +65,9 @@ func drawRegions(t *rapid.T) (names []string, weights map[string]int64) {
 	return names, weights
 }
 
-// The parts of a bucket recover at no more than their exact parts of the rate, and together at no
-// more than the rate of the whole limit. They recover at no less than these parts, apart from a
-// thousandth, if a Per of a year allows that precision.
+// Each part of a bucket recovers at most at its exact part of the rate, and all parts together
+// recover at most at the rate of the whole limit. A part recovers at least at 99.9 % of its exact
+// part, unless the Per of the part and the Per of the limit are together above 366 days.
 func TestPartsRecoverProportionallyToTheirUnits(t *testing.T) {
 	checks(t, 300, 2000)
 	rapid.Check(t, func(t *rapid.T) {

@@ -712,9 +712,9 @@ func (s *Stream) addOwn(id bucket.ID, units, now int64) {
 	}
 }
 
-// isLapsed reports whether all units of a tally have recovered by its age. Its origin then
-// continues with another tally, because a member that first hears of the old tally would count
-// all of its units.
+// isLapsed reports whether a tally is so old that all of its units have recovered. Its origin
+// then begins another tally, because a member that first hears of the old tally would count
+// the recovered units.
 func isLapsed(t *entry, l *bucket.Limit, now int64) bool {
 	return now-t.changed >= agesOf(l, now).recovered
 }

@@ -84,10 +84,10 @@ func makeCycles(self string, names []string) [][]int {
 	return orders
 }
 
-// Arrange updates the set of members that this node watches, and the set that its side reaches. names
-// is the sorted roster, and living is the number of members that are not dead. The caller must call
-// Arrange when the result of Connections may have changed, and regularly, because lingerTime and
-// returnTime pass.
+// Arrange determines which members this node watches, and which members are on its side. names is the
+// sorted roster, and living is the number of members that are not dead. The caller must call Arrange
+// when the result of Connections may have changed. It must also call Arrange regularly, so that this
+// node stops watching a member when lingerTime or returnTime has passed.
 func (c *Connectivity) Arrange(names []string, living int, now time.Time) {
 	if !slices.Equal(c.order.names, names) {
 		c.order = newOrder(names)

@@ -53,13 +53,14 @@ const (
 	roundKeys  = 12 // so many that a gateway owns some of them
 	givePath   = "/give"
 	keptPath   = "/kept"
-	keptPart   = 8 // percentage of requests, in the rounds in which all gateways stop
-	keptTime   = 6 // seconds until such a key is used up
+	keptPart   = 8 // percentage of the requests that go to keptPath, in the rounds in which all gateways stop
+	keptTime   = 6 // seconds until the requests have used up a key of keptPath, which is called a kept key below
 )
 
 var steadyPaths = [...]string{"/", "/window", "/fixed", "/token", "/leaky"}
 
-// keptRate is the number of units of a kept key.
+// keptRate returns the Rate of the limit of keptPath, at the given number of requests a
+// second.
 func keptRate(rate int) int64 { return int64(rate * keptPart * keptTime / 100 / roundKeys) }
 
 // soak is a run of rounds, with the results so far.

@@ -33,7 +33,7 @@ type Options struct {
 	User, APIKey, Tier func(context.Context) string
 
 	// Claim returns a validated claim of a call, or the empty string if there is none. Keys of rules name
-	// claims, as claim:org. Only New uses Claim, which must not block.
+	// claims, as claim:org. Only New uses Claim. Claim must not block.
 	Claim func(ctx context.Context, name string) string
 
 	// Critical reports whether a call may spend the kept units of all its limits
@@ -93,7 +93,7 @@ type Options struct {
 type Limits struct {
 	o         Options
 	judge     func(context.Context, *rules.Request, any) (httplimit.Outcome, *admission)
-	ends      bool // with ByLimiter: a call may have an admission to end. Not set with rules, whose calls may have one, too
+	ends      bool // set by ByLimiter if each admitted call has a hold or a reservation until its end. New does not set it
 	unsettled atomic.Bool
 }
 

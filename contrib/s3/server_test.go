@@ -44,7 +44,7 @@ type server struct {
 	kill    func()           // ends the server like a crash, with its connections
 	start   func()           // starts the server again, with the stored objects
 	client  *minio.Core
-	unit    int // the bytes of a block: a million if a part is 8 MiB, otherwise less
+	unit    int // bytes of a block (see the method blocks): 1e6 if a part of the upload has 8 MiB. A smaller unit makes the parts smaller, too
 
 	mu   sync.Mutex
 	hook func(http.ResponseWriter, *http.Request) (answered bool)

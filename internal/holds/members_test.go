@@ -431,7 +431,8 @@ func TestChangesOfAClientHoldReachItsKeepers(t *testing.T) {
 	})
 }
 
-// Close of a node ends holds before checks, so that a check in progress may still be granted a hold.
+// Node.Close releases all holds before it ends the checks. A check in progress may therefore be
+// granted a hold after ReleaseAll.
 func TestHoldThatIsGrantedAfterReleaseAllIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newMembers(t, 2)

@@ -36,7 +36,8 @@ type Occasion struct {
 	Once  bool  // of all such occasions of a window, only the greatest Extra counts
 }
 
-// InFlight returns the number of admissions that were in progress within a round trip of a moment.
+// InFlight returns the number of admissions that were in progress at any time from one round trip
+// before moment until one round trip after it.
 func InFlight(admitted []Interval, moment int64, roundTrip time.Duration) (units int64) {
 	around := Interval{moment - int64(roundTrip), moment + int64(roundTrip)}
 	for _, a := range admitted {

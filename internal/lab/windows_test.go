@@ -46,8 +46,8 @@ func TestInFlightIsWithinRoundTripOfMoment(t *testing.T) {
 	require.EqualValues(t, 1, InFlight([]Interval{{400, 600}}, 500, 5))
 }
 
-// The oracle checks every possible window. The occasions of kind 1 add up, and of those
-// of kind 2 only one counts.
+// The oracle checks every possible window. Each occasion of kind 1 raises the bound of a
+// window by its Extra. The occasions of kind 2 raise it only once.
 func TestFullestWindowIsTheBestOfAllWindows(t *testing.T) {
 	const length, last = 10, 60
 	rapid.Check(t, func(t *rapid.T) {

@@ -13,8 +13,9 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// The reference spends exactly the units that a Peek finds. In a view without other members, the node
-// has the whole limit; in a view of a side, it has a share.
+// The reference is another store, which takes the units that its own Peek has just reported as
+// remaining. The owner must grant the same number. It decides with the whole limit, or with the share
+// of a node in a partition.
 func TestTakeAtMostSpendsWhatIsLeft(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o, whole := newOwner()

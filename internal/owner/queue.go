@@ -22,9 +22,9 @@ const (
 )
 
 // queues records the nodes that wait for a count of a LeakyBucket on this node. Each node asks
-// wire.QueueAhead before the turn of its first waiter, and gets the units then and not before, so
-// that a waiter that leaves earlier uses no units. The node whose first waiter arrived first is
-// served first. If the ask of this node is more than askLate late, the next node is served.
+// wire.QueueAhead before the turn of its first waiter, and gets no units earlier. So a waiter
+// that leaves before that time uses no units. The node whose first waiter arrived first is served
+// first. If its ask is more than askLate late, the next node is served.
 type queues struct {
 	shards     [queueShards]queueShard
 	contenders atomic.Int64 // number of contenders of all shards

@@ -199,8 +199,8 @@ func (r *Regions) recordAgreement(region string, link *link, print uint64) {
 }
 
 // Serve handles the statements of another region. This node answers the statements about ids that
-// it decides about, and asks other members for the other answers. Serve starts an errand for this,
-// because checks wait while a request is being served.
+// it decides about, and asks other members for the other answers. Serve does this in a goroutine
+// and returns immediately, because the checks on the same connection wait until Serve returns.
 func (r *Regions) Serve(from env.Sender, request []byte, h wire.Header, answer cluster.Later) {
 	e, err := countsync.ParseExchange(request[wire.HeaderBytes:])
 	link := r.links[e.Region]

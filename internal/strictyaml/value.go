@@ -48,8 +48,8 @@ func (v Value) IsMap() bool { return v.node != nil && v.node.Kind == yaml.Mappin
 // IsList reports whether the value is a list.
 func (v Value) IsList() bool { return v.node != nil && v.node.Kind == yaml.SequenceNode }
 
-// Errorf reports an error at the value, or at the map in which an absent value is
-// missing.
+// Errorf reports an error at the value, or, if the value is absent, at the map that lacks
+// it.
 func (v Value) Errorf(format string, args ...any) {
 	v.file.report(v.file.error(v.at, format, args...))
 }

@@ -8,10 +8,10 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// HoldDown is the time for which no check is sent through other members to an owner that was lost.
-// Until then the reports that other members are connected to the owner may be older than the death
-// of the owner, and a check would wait for each of these members in turn. A member is away only
-// after HoldDown, unless this node was never connected to that member.
+// HoldDown is how long checks of an owner are not sent through other members, after this node has
+// lost its connection to the owner. If the owner has crashed, other members may report for a while
+// that they are connected to it, and a check would wait for each of them in turn. A missing member
+// is away after HoldDown, or at once if this node was never connected to it.
 const HoldDown = time.Second
 
 // doubleAfter is how long this node may have sent nothing to a member before another member

@@ -39,9 +39,8 @@ func (v *View) Givers() (names []string) {
 	return slices.Compact(names)
 }
 
-// AnswersLocate reports whether Members[i] may hold ranges, so that the answer of this member
-// counts. A joiner does not hold any ranges, and a member that is away cannot be asked. While a
-// member with points is missing, the answers are unclear.
+// AnswersLocate reports whether this node needs the answer of Members[i] about ranges. A joiner
+// holds no ranges, and a member that is away cannot be asked.
 func (v *View) AnswersLocate(i int) bool {
 	return i != v.Self && v.Members[i].Announced != cluster.Joining && !v.Away[i]
 }

@@ -55,11 +55,11 @@ func (v *View) Answers(id bucket.ID) countsync.Member {
 	return v.Hashes[to]
 }
 
-// Targets is part of countsync.Roles. It appends the members that receive the state of an id that
-// this node holds, stands in for, or replicates once more as it leaves. These are the successors,
-// the owner if another member is the owner, and joiners that will be owner or successor. For each
-// doubled successor there is an additional member. A doubled successor remains a target, and
-// receives the missing changes later.
+// Targets is part of countsync.Roles. It appends the members to which this node sends the state
+// of an id: the successors, the owner if another member is the owner, and joiners that will be
+// owner or successor. This node holds the id, stands in for its owner, or leaves and sends its
+// replica a last time. If a successor is doubled (see doubleAfter), one more member is a target.
+// The doubled successor remains a target, and receives the missing changes later.
 func (v *View) Targets(dst []countsync.Member, id bucket.ID) []countsync.Member {
 	for _, i := range v.audience(make([]int, 0, 8), id.Hi, v.Holds(id)) {
 		dst = append(dst, v.Hashes[i])

@@ -108,26 +108,26 @@ type Spent struct {
 	OnlyLast    bool // whether a refund applies only if no units were taken since
 }
 
-// Lent is the part of OpReturn. The Units of the Ask are the units of the lease that were not
-// spent.
+// Lent is the part of an Ask of OpReturn. The Units of the Ask are the units of the lease
+// that were not spent.
 type Lent struct {
 	Units uint32 // the units of the lease that were spent
 	Until uint32 // Lease.Until of the lease
 }
 
-// Peek is the part of OpPeek.
+// Peek is the part of an Ask of OpPeek.
 type Peek struct {
 	Latest bool // for an InFlight limit: decide by the Rate of the highest Version with which the count was requested
 }
 
-// Wait is the part of OpWait: the waiters of a key on the asking node.
+// Wait is the part of an Ask of OpWait: the waiters of a key on the asking node.
 type Wait struct {
 	Ticket  uint64        // identifies the queue of the asking node
 	Waiting uint32        // units of all waiters in that queue, including the requested units
 	Age     time.Duration // how long the first waiter has waited, in steps of 16.4 µs
 }
 
-// Hold is the part of operations on a hold: its name and its terms.
+// Hold is the part of an Ask about a hold (OpHold, OpExtend, OpRelease).
 type Hold struct {
 	Holder, Number uint64        // hash of the name of the node that first asked for the hold, and the number of the hold on that node
 	TTL            time.Duration // time until a client's hold ends unless renewed; 0 for the hold of a process

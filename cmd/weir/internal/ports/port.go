@@ -124,10 +124,10 @@ func (p *Port) cut(dropped []*conn) {
 	}
 }
 
-// HTTP can announce the end of a connection only in a response. A client that used a
-// connection within recently may send its next request at the moment at which the
-// connection ends. A new client sends a request within shortly, or keeps the connection
-// as a spare.
+// HTTP can announce the end of a connection only in a response. So a client that has used a
+// connection within the time recently may send its next request just when the connection is
+// closed. A client that has just connected sends its request within the time shortly, or
+// has opened the connection without a request.
 const (
 	recently = time.Second
 	shortly  = 100 * time.Millisecond

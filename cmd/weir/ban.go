@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -16,16 +15,14 @@ import (
 // banListCommand prints the bans of all members.
 type banListCommand struct{ asking }
 
-func (q *banListCommand) run(stdout, _ io.Writer) (int, error) {
-	return q.ask("ban list", stdout, func(ctx context.Context, c *client) (int, error) {
-		var answer admin.Bans
-		return q.printAnswer(ctx, c, http.MethodGet, "/v1/bans", nil, &answer, func() error {
-			if len(answer.Missing) > 0 {
-				fmt.Fprintf(stdout, "without the bans of %s, which did not answer\n", strings.Join(answer.Missing, ", "))
-			}
-			return printTable(stdout, "LIMIT\tKEY\tID\tEND", answer.Bans, func(b admin.Ban) string {
-				return fmt.Sprintf("%s\t%s\t%s\t%s", b.Limit, keyOrDash(b.Key), b.ID, b.Until.Format(time.RFC3339))
-			})
+func (q *banListCommand) ask(ctx context.Context, c *client) (int, error) {
+	var answer admin.Bans
+	return ok, q.print(ctx, c, http.MethodGet, "/v1/bans", nil, &answer, func() {
+		if len(answer.Missing) > 0 {
+			fmt.Fprintf(c.stdout, "without the bans of %s, which did not answer\n", strings.Join(answer.Missing, ", "))
+		}
+		printTable(c.stdout, "LIMIT\tKEY\tID\tEND", answer.Bans, func(b admin.Ban) string {
+			return fmt.Sprintf("%s\t%s\t%s\t%s", b.Limit, keyOrDash(b.Key), b.ID, b.Until.Format(time.RFC3339))
 		})
 	})
 }
@@ -54,12 +51,10 @@ func (q *banReleaseCommand) Validate() error {
 	return nil
 }
 
-func (q *banReleaseCommand) run(stdout, _ io.Writer) (int, error) {
-	return q.ask("ban release", stdout, func(ctx context.Context, c *client) (int, error) {
-		query := url.Values{"limit": {q.Limit}, "key": {q.Name}}
-		if q.ID != "" {
-			query = url.Values{"limit": {q.Limit}, "id": {q.ID}}
-		}
-		return c.reset(ctx, "/v1/bans?"+query.Encode(), q.JSON, "the key is released on all members")
-	})
+func (q *banReleaseCommand) ask(ctx context.Context, c *client) (int, error) {
+	query := url.Values{"limit": {q.Limit}, "key": {q.Name}}
+	if q.ID != "" {
+		query = url.Values{"limit": {q.Limit}, "id": {q.ID}}
+	}
+	return q.reset(ctx, c, "/v1/bans?"+query.Encode(), "the key is released on all members")
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"time"
 )
@@ -60,46 +59,18 @@ func (q *blockCommand) Validate() error {
 	return q.checkEnd()
 }
 
-func (q *blockCommand) run(stdout, _ io.Writer) (int, error) {
-	return q.ask("block", stdout, func(ctx context.Context, c *client) (int, error) {
-		values := q.values()
-		switch {
-		case q.Remove:
-			if q.ID != "" {
-				values["id"] = q.ID
-			}
-			return c.remove(ctx, "/v1/blocks?"+encode(values), "no block")
-		case len(values) == 0:
-			return q.list(ctx, c)
+func (q *blockCommand) ask(ctx context.Context, c *client) (int, error) {
+	values := q.values()
+	switch {
+	case q.Remove:
+		if q.ID != "" {
+			values["id"] = q.ID
 		}
-		return q.block(ctx, c, values, q.control())
-	})
-}
-
-// block sets a block, and prints its end.
-func (a *asking) block(ctx context.Context, c *client, values map[string]string, of control) (int, error) {
-	return a.printAnswer(ctx, c, http.MethodPut, "/v1/blocks", of.fields(values), nil, func() error {
-		_, err := fmt.Fprintf(c.stdout, "the block is in force %s\n", &of)
-		return err
-	})
-}
-
-// fields returns the fields of a request that has the given fields and those of c.
-func (c *control) fields(values map[string]string) map[string]any {
-	all := make(map[string]any)
-	for name, value := range values {
-		all[name] = value
+		return c.remove(ctx, "/v1/blocks?"+encode(values), "no block")
+	case len(values) == 0:
+		return q.list(ctx, c)
 	}
-	if c.Until != nil {
-		all["until"] = c.Until
-	}
-	if c.By != "" {
-		all["by"] = c.By
-	}
-	if c.Reason != "" {
-		all["reason"] = c.Reason
-	}
-	return all
+	return q.set(ctx, c, "/v1/blocks", "block", values, q.control())
 }
 
 // list prints the blocks that have not ended.
@@ -110,8 +81,8 @@ func (q *blockCommand) list(ctx context.Context, c *client) (int, error) {
 		control
 	}
 	var answer struct{ Blocks []item }
-	return q.printAnswer(ctx, c, http.MethodGet, "/v1/blocks", nil, &answer, func() error {
-		return printTable(c.stdout, "BLOCK\tEND\tBY\tAT\tREASON", answer.Blocks, func(b item) string {
+	return ok, q.print(ctx, c, http.MethodGet, "/v1/blocks", nil, &answer, func() {
+		printTable(c.stdout, "BLOCK\tEND\tBY\tAT\tREASON", answer.Blocks, func(b item) string {
 			return fmt.Sprintf("%s\t%s\t%s\t%s\t%s", b.ID, &b.control, b.By, b.At.Format(time.RFC3339), b.Reason)
 		})
 	})

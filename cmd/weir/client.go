@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -23,6 +24,7 @@ type client struct {
 	token  string
 	http   http.Client
 	stdout io.Writer
+	stderr io.Writer
 }
 
 // patience is the maximum time that a command waits for a node.
@@ -44,20 +46,45 @@ type asking struct {
 	JSON bool `name:"json" help:"print the response of the node as JSON"`
 }
 
-// ask runs a command that sends requests to a node. The error contains the name of the
-// command.
-func (a *reaching) ask(name string, out io.Writer, do func(ctx context.Context, c *client) (int, error)) (code int, err error) {
+// nodeCommand is a command that only sends requests to a node.
+type nodeCommand interface {
+	ask(ctx context.Context, c *client) (code int, err error)
+	client(stdout io.Writer) (*client, error)
+	clientSecrets() []string
+}
+
+// asked runs a nodeCommand. The error has the name of the command.
+type asked struct {
+	nodeCommand
+	name string
+}
+
+func (a *asked) run(stdout, stderr io.Writer) (code int, err error) {
+	out := &checkedWriter{Writer: stdout}
 	c, err := a.client(out)
 	if err == nil {
 		defer c.http.CloseIdleConnections() // otherwise a node that leaves would wait for the connection
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		code, err = do(ctx, c)
+		c.stderr = stderr
+		code, err = a.ask(ctx, c)
 	}
-	if err != nil {
-		return bad, fmt.Errorf("weir %s: %w", name, err)
+	if err = cmp.Or(err, out.err); err != nil {
+		return bad, fmt.Errorf("%s: %w", a.name, err)
 	}
 	return code, nil
+}
+
+// checkedWriter keeps the first error of its writes.
+type checkedWriter struct {
+	io.Writer
+	err error
+}
+
+func (w *checkedWriter) Write(p []byte) (n int, err error) {
+	n, err = w.Writer.Write(p)
+	w.err = cmp.Or(w.err, err)
+	return n, err
 }
 
 // remove deletes a value, and prints the text.
@@ -69,18 +96,17 @@ func (c *client) remove(ctx context.Context, path, done string) (int, error) {
 	return ok, err
 }
 
-// printAnswer sends a request, and prints the response: as JSON, or by show once it is decoded into into.
-func (a *asking) printAnswer(ctx context.Context, c *client, method, path string, question, into any, show func() error) (int, error) {
+// print sends a request, and prints the response: as JSON, or by show once it is decoded into into.
+func (a *asking) print(ctx context.Context, c *client, method, path string, question, into any, show func()) error {
 	text, _, err := c.call(ctx, method, path, question, into)
 	switch {
 	case err != nil:
-		return 0, err
 	case a.JSON:
-		_, err = c.stdout.Write(text)
+		c.stdout.Write(text)
 	default:
-		err = show()
+		show()
 	}
-	return ok, err
+	return err
 }
 
 func (a *reaching) client(stdout io.Writer) (*client, error) {
@@ -211,32 +237,31 @@ func (v *verdict) code() int {
 	return denied
 }
 
-// printVerdict prints a verdict, and returns its exit code.
-func (c *client) printVerdict(v *verdict, yes, no string) int {
+// print prints a verdict.
+func (v *verdict) print(w io.Writer, yes, no string) {
 	what := yes
-	if !v.Allowed && !v.Shadow {
+	if v.code() == denied {
 		what = no
 	}
-	fmt.Fprintf(c.stdout, "%s: %d of %d left, by %s", what, v.Remaining, v.Limit, v.Source)
+	fmt.Fprintf(w, "%s: %d of %d left, by %s", what, v.Remaining, v.Limit, v.Source)
 	if v.RetryAfterS > 0 {
-		fmt.Fprintf(c.stdout, ", retry after %d s", v.RetryAfterS)
+		fmt.Fprintf(w, ", retry after %d s", v.RetryAfterS)
 	}
 	if v.Banned {
-		fmt.Fprint(c.stdout, ", the key is banned")
+		fmt.Fprint(w, ", the key is banned")
 	}
 	if v.Soft {
-		fmt.Fprint(c.stdout, ", from the overrun of the rule")
+		fmt.Fprint(w, ", from the overrun of the rule")
 	}
 	switch {
 	case v.Off:
-		fmt.Fprint(c.stdout, ", the rule is off: nothing is counted")
+		fmt.Fprint(w, ", the rule is off: nothing is counted")
 	case v.Shadow && (v.ShadowDenied || !v.Allowed):
-		fmt.Fprint(c.stdout, ", the limit is a shadow: its denial is not enforced")
+		fmt.Fprint(w, ", the limit is a shadow: its denial is not enforced")
 	case v.Shadow:
-		fmt.Fprint(c.stdout, ", the limit is a shadow, which is not enforced")
+		fmt.Fprint(w, ", the limit is a shadow, which is not enforced")
 	}
-	fmt.Fprintln(c.stdout)
-	return v.code()
+	fmt.Fprintln(w)
 }
 
 // countOf contains the arguments that identify a count: a limit and a key.
@@ -266,28 +291,21 @@ type checkCommand struct {
 	AtMost   bool   `help:"spend as many of the units as there are"`
 }
 
-func (q *checkCommand) run(stdout, _ io.Writer) (int, error) {
-	return q.ask("check", stdout, func(ctx context.Context, c *client) (int, error) {
-		question := taking{Limit: q.Limit, Key: q.countOf.Key, Units: q.Units, Tier: q.Tier, Critical: q.Critical, AtMost: q.AtMost}
-		return c.take(ctx, "/v1/take", &question, q.JSON, "allowed", "denied")
-	})
+func (q *checkCommand) ask(ctx context.Context, c *client) (int, error) {
+	question := taking{Limit: q.Limit, Key: q.countOf.Key, Units: q.Units, Tier: q.Tier, Critical: q.Critical, AtMost: q.AtMost}
+	return q.take(ctx, c, "/v1/take", &question, "allowed", "denied")
 }
 
 // take sends a request for units, or an estimate of one, and prints the verdict.
-func (c *client) take(ctx context.Context, path string, question *taking, asJSON bool, yes, no string) (int, error) {
+func (a *asking) take(ctx context.Context, c *client, path string, question *taking, yes, no string) (int, error) {
 	var v verdict
-	text, _, err := c.call(ctx, http.MethodPost, path, question, &v)
-	if err != nil {
-		return 0, err
-	}
-	if asJSON {
-		c.stdout.Write(text)
-		return v.code(), nil
-	}
-	if question.AtMost {
-		yes = fmt.Sprintf("%s %d of %d units", yes, v.Granted, question.Units)
-	}
-	return c.printVerdict(&v, yes, no), nil
+	err := a.print(ctx, c, http.MethodPost, path, question, &v, func() {
+		if question.AtMost {
+			yes = fmt.Sprintf("%s %d of %d units", yes, v.Granted, question.Units)
+		}
+		v.print(c.stdout, yes, no)
+	})
+	return v.code(), err
 }
 
 // peekCommand shows the remaining units of a key, and spends nothing.
@@ -298,39 +316,37 @@ type peekCommand struct {
 	Tier  string `help:"the tier of the key"`
 }
 
-func (q *peekCommand) run(stdout, _ io.Writer) (int, error) {
-	return q.ask("peek", stdout, func(ctx context.Context, c *client) (int, error) {
-		if q.Units != 0 {
-			question := taking{Limit: q.Limit, Key: q.countOf.Key, Units: q.Units, Tier: q.Tier}
-			return c.take(ctx, "/v1/peek", &question, q.JSON, "would be allowed", "would be denied")
-		}
-		rule, _, _ := strings.Cut(q.Limit, "/")
-		query := url.Values{"key": {q.countOf.Key}, "rule": {rule}}
-		if q.Tier != "" {
-			query.Set("tier", q.Tier)
-		}
-		var status struct{ Limits []json.RawMessage }
-		if _, _, err := c.call(ctx, http.MethodGet, "/v1/status?"+query.Encode(), nil, &status); err != nil {
+func (q *peekCommand) ask(ctx context.Context, c *client) (int, error) {
+	if q.Units != 0 {
+		question := taking{Limit: q.Limit, Key: q.countOf.Key, Units: q.Units, Tier: q.Tier}
+		return q.take(ctx, c, "/v1/peek", &question, "would be allowed", "would be denied")
+	}
+	rule, _, _ := strings.Cut(q.Limit, "/")
+	query := url.Values{"key": {q.countOf.Key}, "rule": {rule}}
+	if q.Tier != "" {
+		query.Set("tier", q.Tier)
+	}
+	var status struct{ Limits []json.RawMessage }
+	if _, _, err := c.call(ctx, http.MethodGet, "/v1/status?"+query.Encode(), nil, &status); err != nil {
+		return 0, err
+	}
+	for _, text := range status.Limits {
+		var v verdict
+		if err := json.Unmarshal(text, &v); err != nil {
 			return 0, err
 		}
-		for _, text := range status.Limits {
-			var v verdict
-			if err := json.Unmarshal(text, &v); err != nil {
-				return 0, err
-			}
-			if v.Name != q.Limit {
-				continue
-			}
-			if q.JSON {
-				fmt.Fprintf(stdout, "%s\n", text)
-				return v.code(), nil
-			}
-			code := c.printVerdict(&v, "would be allowed", "would be denied")
-			fmt.Fprintf(stdout, "%s; owner %s; all units available at %s\n", v.Policy, v.Owner, v.ResetAt.Format(time.RFC3339))
-			return code, nil
+		if v.Name != q.Limit {
+			continue
 		}
-		return 0, fmt.Errorf("there is no limit %q for this key and tier: weir rules check lists the limits that apply to a request", q.Limit)
-	})
+		if q.JSON {
+			fmt.Fprintf(c.stdout, "%s\n", text)
+		} else {
+			v.print(c.stdout, "would be allowed", "would be denied")
+			fmt.Fprintf(c.stdout, "%s; owner %s; all units available at %s\n", v.Policy, v.Owner, v.ResetAt.Format(time.RFC3339))
+		}
+		return v.code(), nil
+	}
+	return 0, fmt.Errorf("there is no limit %q for this key and tier: weir rules check lists the limits that apply to a request", q.Limit)
 }
 
 // resetCommand deletes a count on every member.
@@ -339,30 +355,23 @@ type resetCommand struct {
 	countOf
 }
 
-func (q *resetCommand) run(stdout, _ io.Writer) (int, error) {
-	return q.ask("reset", stdout, func(ctx context.Context, c *client) (int, error) {
-		path := "/v1/counts?" + url.Values{"limit": {q.Limit}, "key": {q.countOf.Key}}.Encode()
-		return c.reset(ctx, path, q.JSON, "the count is deleted on all members")
-	})
+func (q *resetCommand) ask(ctx context.Context, c *client) (int, error) {
+	path := "/v1/counts?" + url.Values{"limit": {q.Limit}, "key": {q.countOf.Key}}.Encode()
+	return q.reset(ctx, c, path, "the count is deleted on all members")
 }
 
-// reset sends a request that resets a count, and prints its answer, or done if the reset has reached all
-// members.
-func (c *client) reset(ctx context.Context, path string, asJSON bool, done string) (int, error) {
+// reset sends a reset, and prints done if it has reached all members.
+func (a *asking) reset(ctx context.Context, c *client, path, done string) (int, error) {
 	var answer struct {
 		NotReached []string `json:"not_reached"`
 	}
-	text, _, err := c.call(ctx, http.MethodDelete, path, nil, &answer)
-	if err != nil {
-		return 0, err
-	}
-	if asJSON {
-		c.stdout.Write(text)
-	} else if len(answer.NotReached) == 0 {
-		fmt.Fprintln(c.stdout, done)
-	}
+	err := a.print(ctx, c, http.MethodDelete, path, nil, &answer, func() {
+		if len(answer.NotReached) == 0 {
+			fmt.Fprintln(c.stdout, done)
+		}
+	})
 	if len(answer.NotReached) > 0 {
-		return 0, fmt.Errorf("the reset did not reach %s, which may still have the count: repeat the reset when they are reachable", strings.Join(answer.NotReached, ", "))
+		err = fmt.Errorf("the reset did not reach %s, which may still have the count: repeat the reset when they are reachable", strings.Join(answer.NotReached, ", "))
 	}
-	return ok, nil
+	return ok, err
 }

@@ -62,7 +62,7 @@ func (q *holdCommand) run(stdout, stderr io.Writer) (code int, err error) {
 	case err != nil:
 		return notFound, err
 	}
-	c, err := q.client(stderr) // stdout belongs to the command
+	c, err := q.client(stdout)
 	if err != nil {
 		return bad, err
 	}
@@ -75,7 +75,8 @@ func (q *holdCommand) run(stdout, stderr io.Writer) (code int, err error) {
 	case err != nil:
 		return bad, err
 	case v.code() != ok:
-		return c.printVerdict(v, "held", "denied"), nil
+		v.print(stderr, "held", "denied") // stdout belongs to the command
+		return v.code(), nil
 	}
 	defer func() {
 		if err := h.release(); err != nil {

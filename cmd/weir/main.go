@@ -139,7 +139,12 @@ func parse(args []string, stdout io.Writer) (command, error) {
 	if err != nil {
 		return nil, err
 	}
-	return ctx.Selected().Target.Addr().Interface().(command), nil
+	selected := ctx.Selected()
+	target := selected.Target.Addr().Interface()
+	if of, is := target.(nodeCommand); is {
+		return &asked{of, selected.FullPath()}, nil
+	}
+	return target.(command), nil
 }
 
 func parser(stdout io.Writer) *kong.Kong {

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
 
@@ -66,6 +64,25 @@ func (c *control) String() string {
 	return "until " + c.Until.Format(time.RFC3339)
 }
 
+// fields returns the fields of a request that has the given fields and those of c.
+func (c *control) fields(values map[string]string) map[string]any {
+	all := map[string]any{"by": c.By, "reason": c.Reason}
+	for name, value := range values {
+		all[name] = value
+	}
+	if c.Until != nil {
+		all["until"] = c.Until
+	}
+	return all
+}
+
+// set sets a value, and prints its end.
+func (a *asking) set(ctx context.Context, c *client, path, what string, values map[string]string, of control) (int, error) {
+	return ok, a.print(ctx, c, http.MethodPut, path, of.fields(values), nil, func() {
+		fmt.Fprintf(c.stdout, "the %s is in force %s\n", what, &of)
+	})
+}
+
 // Help shows both uses.
 func (*overrideCommand) Help() string {
 	return "All members apply the override within a second:\n\n  weir override api/hourly alice -rate 5000 -for 2h\n  weir override api/hourly alice -remove"
@@ -84,31 +101,25 @@ func (q *overrideCommand) Validate() error {
 	return q.checkEnd()
 }
 
-func (q *overrideCommand) run(stdout, _ io.Writer) (int, error) {
-	return q.ask("override", stdout, func(ctx context.Context, c *client) (int, error) {
-		if q.Remove {
-			query := url.Values{"limit": {q.Limit}, "key": {q.countOf.Key}}
-			return c.remove(ctx, "/v1/overrides?"+query.Encode(), "no override")
+func (q *overrideCommand) ask(ctx context.Context, c *client) (int, error) {
+	count := map[string]string{"limit": q.Limit, "key": q.countOf.Key}
+	if q.Remove {
+		return c.remove(ctx, "/v1/overrides?"+encode(count), "no override")
+	}
+	of := q.control()
+	question := of.fields(count)
+	question["rate"], question["burst"], question["used"] = q.Rate, q.Burst, q.Used
+	if q.Per != "" {
+		question["per"] = q.Per
+	}
+	var set struct {
+		NotReached []string `json:"not_reached"`
+	}
+	return ok, q.print(ctx, c, http.MethodPost, "/v1/overrides", question, &set, func() {
+		fmt.Fprintf(c.stdout, "the override is in force %s\n", &of)
+		if len(set.NotReached) > 0 {
+			fmt.Fprintf(c.stdout, "members that did not reset the count: %s; repeat the command\n", strings.Join(set.NotReached, ", "))
 		}
-		question := struct {
-			Limit string `json:"limit"`
-			Key   string `json:"key"`
-			Rate  int64  `json:"rate"`
-			Per   string `json:"per,omitempty"`
-			Burst int64  `json:"burst,omitempty"`
-			Used  string `json:"used"`
-			control
-		}{q.Limit, q.countOf.Key, *q.Rate, q.Per, q.Burst, q.Used, q.control()}
-		var set struct {
-			NotReached []string `json:"not_reached"`
-		}
-		return q.printAnswer(ctx, c, http.MethodPost, "/v1/overrides", &question, &set, func() error {
-			_, err := fmt.Fprintf(stdout, "the override is in force %s\n", &question.control)
-			if len(set.NotReached) > 0 {
-				fmt.Fprintf(stdout, "members that did not reset the count: %s; repeat the command\n", strings.Join(set.NotReached, ", "))
-			}
-			return err
-		})
 	})
 }
 
@@ -118,15 +129,12 @@ type topCommand struct {
 	N int `default:"10" help:"number of keys in each list"`
 }
 
-func (q *topCommand) run(stdout, _ io.Writer) (int, error) {
-	return q.ask("top", stdout, func(ctx context.Context, c *client) (int, error) {
-		var top admin.Top
-		return q.printAnswer(ctx, c, http.MethodGet, fmt.Sprintf("/v1/top?n=%d", q.N), nil, &top, func() error {
-			err := printTable(stdout, "ASKED MOST\tKEY\tCHECKS, ABOUT", top.Asked, func(k admin.TopKey) string {
-				return fmt.Sprintf("%s\t%s\t%d", k.Limit, nameOf(k), k.Asks)
-			})
-			(&cluster{Top: top}).printTop(stdout)
-			return err
+func (q *topCommand) ask(ctx context.Context, c *client) (int, error) {
+	var top admin.Top
+	return ok, q.print(ctx, c, http.MethodGet, fmt.Sprintf("/v1/top?n=%d", q.N), nil, &top, func() {
+		printTable(c.stdout, "ASKED MOST\tKEY\tCHECKS, ABOUT", top.Asked, func(k admin.TopKey) string {
+			return fmt.Sprintf("%s\t%s\t%d", k.Limit, nameOf(k), k.Asks)
 		})
+		(&cluster{Top: top}).printTop(c.stdout)
 	})
 }

@@ -1,6 +1,10 @@
 package main
 
 import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -44,6 +48,23 @@ func TestClientTakesAdminAddressOfServe(t *testing.T) {
 	require.Equal(t, "https://weir:8081", secured.address())
 	_, err := (&reaching{Admin: "weir"}).client(nil)
 	require.ErrorContains(t, err, `-admin is "weir": use HOST:PORT`)
+}
+
+// full is a disk without space.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
+
+func TestCommandFailsIfItsOutputIsLost(t *testing.T) {
+	t.Parallel()
+	node := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("{}")) }))
+	defer node.Close()
+	for _, args := range [][]string{{"ban", "list"}, {"ban", "list", "-json"}, {"block", "-user", "a"}, {"switch", "a", "-remove"}, {"check", "a", "k"}} {
+		var errs strings.Builder
+		require.Equal(t, bad, run(append(args, "-admin", node.URL), full{}, &errs), args)
+		require.Contains(t, errs.String(), ": no space left on device\n")
+		require.Contains(t, errs.String(), "weir "+args[0])
+	}
 }
 
 func TestMissingFileIsReportedWithItsFlag(t *testing.T) {

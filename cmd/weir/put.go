@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 
 	"github.com/weir-go/weir/admin"
@@ -22,23 +21,17 @@ func (*putCommand) Help() string {
 	return "All members apply the rules within a second, in place of rules with a lower version. They stay in force after a restart of all members that have -rules_cache or -snapshots:\n\n  weir rules put rules.yaml -by jo -reason 'twice the load'"
 }
 
-func (q *putCommand) run(stdout, _ io.Writer) (int, error) {
-	return q.ask("rules put", stdout, func(ctx context.Context, c *client) (int, error) {
-		rules, err := readRules(q.File)
-		if err != nil {
-			return 0, err
+func (q *putCommand) ask(ctx context.Context, c *client) (int, error) {
+	rules, err := readRules(q.File)
+	if err != nil {
+		return 0, err
+	}
+	of := control{By: q.By, Reason: q.Reason}
+	var answer admin.PublishedText
+	return ok, q.print(ctx, c, http.MethodPut, "/v1/rules", of.fields(map[string]string{"text": string(rules.Bytes)}), &answer, func() {
+		fmt.Fprintf(c.stdout, "version %d (%s) is in force\n", answer.Version, answer.Hash)
+		for _, warning := range answer.Warnings {
+			fmt.Fprintf(c.stdout, "warning: %s\n", warning)
 		}
-		question := struct {
-			Text string `json:"text"`
-			control
-		}{string(rules.Bytes), control{By: q.By, Reason: q.Reason}}
-		var answer admin.PublishedText
-		return q.printAnswer(ctx, c, http.MethodPut, "/v1/rules", &question, &answer, func() error {
-			_, err := fmt.Fprintf(stdout, "version %d (%s) is in force\n", answer.Version, answer.Hash)
-			for _, warning := range answer.Warnings {
-				fmt.Fprintf(stdout, "warning: %s\n", warning)
-			}
-			return err
-		})
 	})
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"time"
 
@@ -13,13 +12,11 @@ import (
 // raiseListCommand prints the suggestions for hot keys.
 type raiseListCommand struct{ asking }
 
-func (q *raiseListCommand) run(stdout, _ io.Writer) (int, error) {
-	return q.ask("raise list", stdout, func(ctx context.Context, c *client) (int, error) {
-		var answer admin.Suggestions
-		return q.printAnswer(ctx, c, http.MethodGet, "/v1/suggestions", nil, &answer, func() error {
-			return printTable(stdout, "LIMIT\tKEY\tID\tDENIED\tSINCE\tNOW\tSUGGESTED RATE", answer.Suggestions, func(s admin.Suggestion) string {
-				return fmt.Sprintf("%s\t%s\t%s\t%.0f %%\t%s\t%s\t%d", s.Limit, keyOrDash(s.Key), s.ID, 100*s.Denied, s.Since.Format(time.RFC3339), s.Policy, s.Rate)
-			})
+func (q *raiseListCommand) ask(ctx context.Context, c *client) (int, error) {
+	var answer admin.Suggestions
+	return ok, q.print(ctx, c, http.MethodGet, "/v1/suggestions", nil, &answer, func() {
+		printTable(c.stdout, "LIMIT\tKEY\tID\tDENIED\tSINCE\tNOW\tSUGGESTED RATE", answer.Suggestions, func(s admin.Suggestion) string {
+			return fmt.Sprintf("%s\t%s\t%s\t%.0f %%\t%s\t%s\t%d", s.Limit, keyOrDash(s.Key), s.ID, 100*s.Denied, s.Since.Format(time.RFC3339), s.Policy, s.Rate)
 		})
 	})
 }
@@ -35,17 +32,11 @@ type raiseAcceptCommand struct {
 // Validate returns an error for a negative time.
 func (q *raiseAcceptCommand) Validate() error { return q.checkEnd() }
 
-func (q *raiseAcceptCommand) run(stdout, _ io.Writer) (int, error) {
-	return q.ask("raise accept", stdout, func(ctx context.Context, c *client) (int, error) {
-		question := struct {
-			Limit string `json:"limit"`
-			ID    string `json:"id"`
-			control
-		}{q.Limit, q.ID, q.control()}
-		var set struct{ Rate int64 }
-		return q.printAnswer(ctx, c, http.MethodPost, "/v1/suggestions", &question, &set, func() error {
-			_, err := fmt.Fprintf(stdout, "an override with a rate of %d is in force %s\n", set.Rate, &question.control)
-			return err
-		})
+func (q *raiseAcceptCommand) ask(ctx context.Context, c *client) (int, error) {
+	var set struct{ Rate int64 }
+	of := q.control()
+	question := of.fields(map[string]string{"limit": q.Limit, "id": q.ID})
+	return ok, q.print(ctx, c, http.MethodPost, "/v1/suggestions", question, &set, func() {
+		fmt.Fprintf(c.stdout, "an override with a rate of %d is in force %s\n", set.Rate, &of)
 	})
 }

@@ -57,23 +57,24 @@ func (c *replayCommand) run(stdout, _ io.Writer) (int, error) {
 	if err != nil {
 		return bad, err
 	}
+	out := &checkedWriter{Writer: stdout}
 	if c.JSON {
-		out := json.NewEncoder(stdout)
-		out.SetIndent("", "  ")
-		err = out.Encode(report)
+		encoder := json.NewEncoder(out)
+		encoder.SetIndent("", "  ")
+		_ = encoder.Encode(report)
 	} else {
-		err = printReplay(stdout, report)
+		printReplay(out, report)
 	}
-	if err == nil && len(report.Limits) == 0 {
-		err = errors.New("weir audit replay: no record was decided again: record with -audit_sample 1, and name rules with the same limits")
+	if out.err == nil && len(report.Limits) == 0 {
+		return bad, errors.New("weir audit replay: no record was decided again: record with -audit_sample 1, and name rules with the same limits")
 	}
-	return ok, err
+	return ok, out.err
 }
 
-func printReplay(w io.Writer, r *replay.Report) (err error) {
+func printReplay(w io.Writer, r *replay.Report) {
 	fmt.Fprint(w, counted(r.Records, "record"))
 	if len(r.Limits) > 0 {
-		err = printDecisions(w, r)
+		printDecisions(w, r)
 	}
 	fmt.Fprintln(w)
 	for _, note := range slices.Sorted(maps.Keys(r.Notes)) {
@@ -85,21 +86,19 @@ func printReplay(w io.Writer, r *replay.Report) (err error) {
 			fmt.Fprintln(w, " ", line)
 		}
 	}
-	return err
 }
 
-func printDecisions(w io.Writer, r *replay.Report) error {
+func printDecisions(w io.Writer, r *replay.Report) {
 	fmt.Fprintf(w, " from %s to %s\n", r.First.Format(time.RFC3339), r.Last.Format(time.RFC3339))
-	err := printTable(w, "\nLIMIT\tRECORDED ALLOWED\tDENIED\tREPLAYED ALLOWED\tDENIED\tNEWLY DENIED\tNEWLY ALLOWED", r.Limits, func(l replay.Limit) string {
+	printTable(w, "\nLIMIT\tRECORDED ALLOWED\tDENIED\tREPLAYED ALLOWED\tDENIED\tNEWLY DENIED\tNEWLY ALLOWED", r.Limits, func(l replay.Limit) string {
 		return fmt.Sprintf("%s\t%d\t%d\t%d\t%d\t%d\t%d", shown(l.Name), l.Recorded.Allowed, l.Recorded.Denied, l.Replayed.Allowed, l.Replayed.Denied, l.NewlyDenied, l.NewlyAllowed)
 	})
 	for _, l := range r.Limits {
 		if len(l.Keys) > 0 {
-			err = cmp.Or(err, printTable(w, "\nKEY OF "+shown(l.Name)+"\tNEWLY DENIED\tNEWLY ALLOWED", l.Keys, func(k *replay.Key) string {
+			printTable(w, "\nKEY OF "+shown(l.Name)+"\tNEWLY DENIED\tNEWLY ALLOWED", l.Keys, func(k *replay.Key) string {
 				return fmt.Sprintf("%s\t%d\t%d", shown(cmp.Or(k.Key, k.ID.String())), k.NewlyDenied, k.NewlyAllowed)
-			}))
+			})
 		}
 	}
 	fmt.Fprintf(w, "\n%.3f %% of the decisions are as recorded.", 100*r.Agreement())
-	return err
 }

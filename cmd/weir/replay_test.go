@@ -33,6 +33,9 @@ func TestAuditReplayPrintsChangesOfOtherRules(t *testing.T) {
 	require.Regexp(t, `(?m)^a +3 +0 +2 +1 +1 +0$`, out.String())
 	require.Regexp(t, `(?m)^"k\\x1b1" +1 +0$`, out.String())
 
+	require.Equal(t, bad, run([]string{"audit", "replay", "-rules", rules, first}, full{}, &errs))
+	require.Contains(t, errs.String(), "no space left on device")
+
 	out.Reset()
 	require.Equal(t, ok, run([]string{"audit", "replay", "-json", "-rules", rules, first, second}, &out, &errs), errs.String())
 	var report replay.Report

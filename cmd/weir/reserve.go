@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 )
 
@@ -20,26 +19,19 @@ func (*reserveCommand) Help() string {
 	return "The command prints the reservation to standard output, and the units left to standard error:\n\n  r=$(weir reserve tokens alice -units 2000) && weir settle tokens alice \"$r\" 1312"
 }
 
-func (q *reserveCommand) run(stdout, stderr io.Writer) (int, error) {
-	return q.ask("reserve", stderr, func(ctx context.Context, c *client) (int, error) {
-		question := taking{Limit: q.Limit, Key: q.countOf.Key, Units: q.Units, Tier: q.Tier}
-		var answer struct {
-			verdict
-			Reservation string `json:"reservation"`
-		}
-		text, _, err := c.call(ctx, http.MethodPost, "/v1/reserve", &question, &answer)
-		if err != nil {
-			return 0, err
-		}
-		if q.JSON {
-			stdout.Write(text)
-			return answer.code(), nil
-		}
+func (q *reserveCommand) ask(ctx context.Context, c *client) (int, error) {
+	question := taking{Limit: q.Limit, Key: q.countOf.Key, Units: q.Units, Tier: q.Tier}
+	var answer struct {
+		verdict
+		Reservation string `json:"reservation"`
+	}
+	err := q.print(ctx, c, http.MethodPost, "/v1/reserve", &question, &answer, func() {
 		if answer.Reservation != "" {
-			fmt.Fprintln(stdout, answer.Reservation)
+			fmt.Fprintln(c.stdout, answer.Reservation)
 		}
-		return c.printVerdict(&answer.verdict, "reserved", "denied"), nil
+		answer.verdict.print(c.stderr, "reserved", "denied")
 	})
+	return answer.code(), err
 }
 
 // settleCommand replaces the estimate of a reservation by the spent units.
@@ -51,13 +43,11 @@ type settleCommand struct {
 	Tier        string `help:"the tier of the key"`
 }
 
-func (q *settleCommand) run(_, stderr io.Writer) (int, error) {
+func (q *settleCommand) ask(ctx context.Context, c *client) (int, error) {
 	if q.Reservation == "" {
 		return ok, nil
 	}
-	return q.reaching.ask("settle", stderr, func(ctx context.Context, c *client) (int, error) {
-		question := taking{Limit: q.Limit, Key: q.countOf.Key, Units: q.Units, Tier: q.Tier, Reservation: q.Reservation}
-		_, _, err := c.call(ctx, http.MethodPost, "/v1/settle", &question, nil)
-		return ok, err
-	})
+	question := taking{Limit: q.Limit, Key: q.countOf.Key, Units: q.Units, Tier: q.Tier, Reservation: q.Reservation}
+	_, _, err := c.call(ctx, http.MethodPost, "/v1/settle", &question, nil)
+	return ok, err
 }

@@ -40,34 +40,32 @@ func nameOf(k admin.TopKey) string {
 // statusCommand prints the status of a cluster for an operator on call.
 type statusCommand struct{ asking }
 
-func (s *statusCommand) run(stdout, _ io.Writer) (int, error) {
-	return s.ask("status", stdout, func(ctx context.Context, c *client) (int, error) {
-		var answer cluster
-		members, err := c.members(ctx)
+func (s *statusCommand) ask(ctx context.Context, c *client) (int, error) {
+	var answer cluster
+	members, err := c.members(ctx)
+	if err != nil {
+		return 0, err
+	}
+	answer.Members.Members = members
+	texts := map[string]any{"members": answer.Members}
+	for _, part := range []struct {
+		name, path string
+		into       any
+	}{{"ring", "/v1/ring", &answer.Ring}, {"stats", "/v1/stats", &answer.Stats}, {"totals", "/v1/totals", &answer.Totals}, {"top", "/v1/top?n=5", &answer.Top}} {
+		text, _, err := c.call(ctx, http.MethodGet, part.path, nil, part.into)
 		if err != nil {
 			return 0, err
 		}
-		answer.Members.Members = members
-		texts := map[string]any{"members": answer.Members}
-		for _, part := range []struct {
-			name, path string
-			into       any
-		}{{"ring", "/v1/ring", &answer.Ring}, {"stats", "/v1/stats", &answer.Stats}, {"totals", "/v1/totals", &answer.Totals}, {"top", "/v1/top?n=5", &answer.Top}} {
-			text, _, err := c.call(ctx, http.MethodGet, part.path, nil, part.into)
-			if err != nil {
-				return 0, err
-			}
-			texts[part.name] = json.RawMessage(text)
-		}
-		if s.JSON {
-			return ok, json.NewEncoder(stdout).Encode(texts)
-		}
-		answer.print(stdout, time.Now())
-		if answer.Stats.Outage.Since != nil || !answer.Stats.Ready {
-			return bad, nil
-		}
-		return ok, nil
-	})
+		texts[part.name] = json.RawMessage(text)
+	}
+	if s.JSON {
+		return ok, json.NewEncoder(c.stdout).Encode(texts)
+	}
+	answer.print(c.stdout, time.Now())
+	if answer.Stats.Outage.Since != nil || !answer.Stats.Ready {
+		return bad, nil
+	}
+	return ok, nil
 }
 
 // members returns the list of all members that the node knows. Each response from the node contains

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"time"
@@ -39,24 +38,14 @@ func (q *switchCommand) Validate() error {
 	return q.checkEnd()
 }
 
-func (q *switchCommand) run(stdout, _ io.Writer) (int, error) {
-	return q.ask("switch", stdout, func(ctx context.Context, c *client) (int, error) {
-		switch {
-		case q.Rule == "":
-			return q.list(ctx, c)
-		case q.Remove:
-			return c.remove(ctx, "/v1/switches?"+url.Values{"rule": {q.Rule}}.Encode(), "no switch")
-		}
-		question := struct {
-			Rule string `json:"rule"`
-			Mode string `json:"mode"`
-			control
-		}{q.Rule, q.Mode, q.control()}
-		return q.printAnswer(ctx, c, http.MethodPut, "/v1/switches", &question, nil, func() error {
-			_, err := fmt.Fprintf(stdout, "the switch is in force %s\n", &question.control)
-			return err
-		})
-	})
+func (q *switchCommand) ask(ctx context.Context, c *client) (int, error) {
+	switch {
+	case q.Rule == "":
+		return q.list(ctx, c)
+	case q.Remove:
+		return c.remove(ctx, "/v1/switches?"+url.Values{"rule": {q.Rule}}.Encode(), "no switch")
+	}
+	return q.set(ctx, c, "/v1/switches", "switch", map[string]string{"rule": q.Rule, "mode": q.Mode}, q.control())
 }
 
 // list prints the switches that have not ended.
@@ -67,8 +56,8 @@ func (q *switchCommand) list(ctx context.Context, c *client) (int, error) {
 		control
 	}
 	var answer struct{ Switches []item }
-	return q.printAnswer(ctx, c, http.MethodGet, "/v1/switches", nil, &answer, func() error {
-		return printTable(c.stdout, "RULE\tMODE\tEND\tBY\tAT\tREASON", answer.Switches, func(w item) string {
+	return ok, q.print(ctx, c, http.MethodGet, "/v1/switches", nil, &answer, func() {
+		printTable(c.stdout, "RULE\tMODE\tEND\tBY\tAT\tREASON", answer.Switches, func(w item) string {
 			return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s", w.Rule, w.Mode, &w.control, w.By, w.At.Format(time.RFC3339), w.Reason)
 		})
 	})

@@ -54,31 +54,29 @@ func (q *userCommand) Validate() error {
 	return q.checkEnd()
 }
 
-func (q *userCommand) run(stdout, _ io.Writer) (int, error) {
-	return q.ask("user", stdout, func(ctx context.Context, c *client) (int, error) {
-		values := q.values()
-		switch {
-		case q.Unblock:
-			return c.remove(ctx, "/v1/blocks?"+encode(values), "no block")
-		case q.Block:
-			return q.block(ctx, c, values, q.control())
-		}
-		if q.Tier != "" {
-			values["tier"] = q.Tier
-		}
-		switch {
-		case q.Reset:
-			return q.change(ctx, c, http.MethodDelete, "/v1/clients/counts?"+encode(values), nil, "count deleted")
-		case q.Restore:
-			return q.change(ctx, c, http.MethodDelete, "/v1/clients/overrides?"+encode(values), nil, "override removed")
-		case q.Multiply != nil:
-			of := q.control()
-			question := of.fields(values)
-			question["multiply"] = *q.Multiply
-			return q.change(ctx, c, http.MethodPut, "/v1/clients/overrides", question, "override set")
-		}
-		return q.show(ctx, c, values)
-	})
+func (q *userCommand) ask(ctx context.Context, c *client) (int, error) {
+	values := q.values()
+	switch {
+	case q.Unblock:
+		return c.remove(ctx, "/v1/blocks?"+encode(values), "no block")
+	case q.Block:
+		return q.set(ctx, c, "/v1/blocks", "block", values, q.control())
+	}
+	if q.Tier != "" {
+		values["tier"] = q.Tier
+	}
+	switch {
+	case q.Reset:
+		return q.change(ctx, c, http.MethodDelete, "/v1/clients/counts?"+encode(values), nil, "count deleted")
+	case q.Restore:
+		return q.change(ctx, c, http.MethodDelete, "/v1/clients/overrides?"+encode(values), nil, "override removed")
+	case q.Multiply != nil:
+		of := q.control()
+		question := of.fields(values)
+		question["multiply"] = *q.Multiply
+		return q.change(ctx, c, http.MethodPut, "/v1/clients/overrides", question, "override set")
+	}
+	return q.show(ctx, c, values)
 }
 
 func encode(values map[string]string) string {
@@ -99,32 +97,22 @@ func (u uncovered) print(w io.Writer) {
 }
 
 // change requests a change, and prints a line for each changed limit.
-func (q *userCommand) change(ctx context.Context, c *client, method, path string, question map[string]any, what string) (int, error) {
+func (q *userCommand) change(ctx context.Context, c *client, method, path string, question any, what string) (int, error) {
 	var answer struct {
 		Limits     []string
 		NotCovered uncovered `json:"not_covered"`
 		NotReached []string  `json:"not_reached"`
 	}
-	var body any
-	if question != nil {
-		body = question
-	}
-	text, _, err := c.call(ctx, method, path, body, &answer)
-	if err != nil {
-		return 0, err
-	}
-	if q.JSON {
-		c.stdout.Write(text)
-	} else {
+	err := q.print(ctx, c, method, path, question, &answer, func() {
 		for _, limit := range answer.Limits {
 			fmt.Fprintf(c.stdout, "%s: %s\n", limit, what)
 		}
 		answer.NotCovered.print(c.stdout)
-	}
+	})
 	if len(answer.NotReached) > 0 {
-		return 0, fmt.Errorf("the reset did not reach %s, which may still have counts: repeat the reset when they are reachable", strings.Join(answer.NotReached, ", "))
+		err = fmt.Errorf("the reset did not reach %s, which may still have counts: repeat the reset when they are reachable", strings.Join(answer.NotReached, ", "))
 	}
-	return ok, nil
+	return ok, err
 }
 
 // show prints the limits of the client.
@@ -167,7 +155,7 @@ func (q *userCommand) show(ctx context.Context, c *client, values map[string]str
 		if b := page.Block; b != nil {
 			fmt.Fprintf(c.stdout, "the client is blocked by its %s %s (%s)\n", b.Kind, &b.control, b.Reason)
 		}
-		err = printTable(c.stdout, "LIMIT\tLEFT\tOF\tALL LEFT AT\tPOLICY", all, func(l limit) string {
+		printTable(c.stdout, "LIMIT\tLEFT\tOF\tALL LEFT AT\tPOLICY", all, func(l limit) string {
 			notes := l.Policy
 			if l.Blocked {
 				notes += ", blocked"
@@ -178,6 +166,6 @@ func (q *userCommand) show(ctx context.Context, c *client, values map[string]str
 			return fmt.Sprintf("%s\t%d\t%d\t%s\t%s", l.Name, l.Remaining, l.Limit, l.ResetAt.Format("2006-01-02T15:04:05Z"), notes)
 		})
 		page.NotCovered.print(c.stdout)
-		return ok, err
+		return ok, nil
 	}
 }

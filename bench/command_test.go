@@ -19,7 +19,7 @@ import (
 	"github.com/weir-go/weir/internal/testenv"
 )
 
-func TestFlagsAreTakenOrRefused(t *testing.T) {
+func TestValidFlagsAreParsedAndOthersRefused(t *testing.T) {
 	for _, c := range []struct {
 		args string
 		want string // expected in the error; empty for no error
@@ -155,7 +155,7 @@ func TestCombineTakesMediansAndHighestNotExact(t *testing.T) {
 	require.Equal(t, result{Checks: 2, P50: 2, Here: .6, NotExact: .2}, got)
 }
 
-func TestTimesAndSharesAreReadAtAGlance(t *testing.T) {
+func TestFiguresAreFormattedWithFewDigits(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		0: "0 ns", 98: "98 ns", 1234: "1.2 µs", 45_600: "46 µs", 1_500_000: "1.5 ms", 234 * time.Millisecond: "234 ms", 12 * time.Second: "12 s",
 	} {
@@ -198,7 +198,7 @@ func TestTablesHaveTheRowsOfTheCommand(t *testing.T) {
 }
 
 // Each figure of a contender's row in README.md occurs in one of its rows in tables.txt.
-func TestFiguresOfReadmeAreOfTheTables(t *testing.T) {
+func TestFiguresOfReadmeAreInTables(t *testing.T) {
 	text, err := os.ReadFile("../README.md")
 	require.NoError(t, err)
 	for name, contender := range map[string]string{"Weir": "weir-forwarded", "redis_rate": "redis_rate", "GCRA over rueidis": "rueidis-gcra", "gubernator": "gubernator-forwarded"} {
@@ -224,7 +224,7 @@ func TestReadmeRoundsMediansOfOwnedChecks(t *testing.T) {
 	require.Contains(t, string(readme), "takes "+medians[0]+" for one key and "+medians[1]+" among a million (medians)")
 }
 
-func TestEveryBenchInTheDocumentsIsUnderstood(t *testing.T) {
+func TestDocumentedBenchCommandsParse(t *testing.T) {
 	calls, err := snippets.CallsOf("go", "run", "./bench")
 	require.NoError(t, err)
 	require.NotEmpty(t, calls)

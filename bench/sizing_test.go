@@ -17,7 +17,7 @@ import (
 	"github.com/weir-go/weir/bench/internal/worker"
 )
 
-func TestSizingMeasuresEachWayAndSize(t *testing.T) {
+func TestSizingPrintsEachPathAndSize(t *testing.T) {
 	var out strings.Builder
 	require.NoError(t, size(context.Background(), 20*time.Millisecond, 2000, 2000, &out))
 	for _, row := range []string{"owned", "echo", "forwarded", "leased", "over HTTP"} {
@@ -29,7 +29,7 @@ func TestSizingMeasuresEachWayAndSize(t *testing.T) {
 }
 
 // The memory in the document equals the memory that the command gives its nodes.
-func TestTheDocumentSizesMemoryAsTheCommandDoes(t *testing.T) {
+func TestDocumentedMemoryEqualsThatOfBench(t *testing.T) {
 	text, err := os.ReadFile("../docs/deploy.md")
 	require.NoError(t, err)
 	rows := regexp.MustCompile(`(?m)^\| (\d+) million \| (\d+) \| ([\d.]+) million \| ([\d.]+) (GiB|MiB) \|`).FindAllStringSubmatch(string(text), -1)

@@ -11,7 +11,7 @@ import (
 // An ask with Keep is decided, and waits, like an ask for that many more units without Keep, and
 // spends the same units, also as a debit. It lends only other units. A limit with a higher Version keeps the same
 // part of its units.
-func TestAskLeavesTheUnitsThatItKeeps(t *testing.T) {
+func TestAskLeavesKeptUnits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := drawLimit(t)
 		if l.Algorithm == LeakyBucket || l.Capacity() < 2 {

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestPartJudgesUntilReplaced(t *testing.T) {
+func TestPartOfLimitDecidesUntilReplaced(t *testing.T) {
 	whole := Limit{Rate: 100, Per: time.Minute, Version: 3}
 	part := whole.Scale(30)
 	id := ID{1, 2}

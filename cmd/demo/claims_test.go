@@ -133,7 +133,7 @@ func (r *seenRun) lose(region int, from, to int64) {
 	}
 }
 
-func TestStandStillIsNoWait(t *testing.T) {
+func TestMachinePausesAreNoWaits(t *testing.T) {
 	r := newSeenRun()
 	r.tally.delay.Add(lab.Between(0, int64(time.Second)))
 	r.checks(200, "/", 110*time.Millisecond)

@@ -33,7 +33,7 @@ func spread(n int, gap, from time.Duration) (all []span) {
 	return all
 }
 
-func TestFaultAllowsItsRowAndNoMore(t *testing.T) {
+func TestBoundAfterFaultIsThatOfItsRow(t *testing.T) {
 	struck := lab.Between(int64(time.Minute), int64(time.Minute+time.Second))
 	for name, test := range map[string]struct {
 		guarantee guarantee

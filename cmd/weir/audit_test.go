@@ -101,7 +101,7 @@ func deny(t *testing.T, p *reached, key string) {
 	require.Contains(t, answer, `"allowed":false`)
 }
 
-func TestRecordsFollowHalfALineAndAreCounted(t *testing.T) {
+func TestRecordsFollowIncompleteLineAndAreCounted(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)
 	file := filepath.Join(dir, "audit.log")

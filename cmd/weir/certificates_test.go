@@ -67,7 +67,7 @@ func (o *once) StreamAggregatedResources(stream discovery.AggregatedDiscoverySer
 	return errors.New("the end")
 }
 
-func TestAManagementServerAndEnvoyAreBehindCertificates(t *testing.T) {
+func TestManagementServerAndEnvoyUseCertificates(t *testing.T) {
 	t.Parallel()
 	f := certified(t)
 	serving, asking, err := f.credentials()
@@ -103,7 +103,7 @@ func TestAManagementServerAndEnvoyAreBehindCertificates(t *testing.T) {
 	require.NoError(t, <-r.done)
 }
 
-func TestFilesThatAreNoCertificatesAreRefused(t *testing.T) {
+func TestInvalidCertificateFilesAreRefused(t *testing.T) {
 	t.Parallel()
 	f := certified(t)
 	_, _, err := files{f.Cert, f.Key, f.Key}.credentials()

@@ -41,7 +41,7 @@ func TestCommandsAndFlagsAreCompleted(t *testing.T) {
 }
 
 // Each shell reads its script, and completes as with the Tab key.
-func TestShellsComplete(t *testing.T) {
+func TestShellsCompleteCommandLines(t *testing.T) {
 	t.Parallel()
 	for shell, ask := range map[string]string{
 		"bash": `source script; COMP_WORDS=(weir serve --chec); COMP_CWORD=2; _weir; printf '%s\n' "${COMPREPLY[@]}"`,

@@ -15,8 +15,8 @@ import (
 )
 
 var (
-	processes = flag.Int("processes", 4, "how many processes TestCostsOfProcessesForEachOther starts")
-	idleFor   = flag.Duration("idle", time.Second, "for how long TestCostsOfProcessesForEachOther looks at them while nothing is asked")
+	processes = flag.Int("processes", 4, "how many processes TestCostsOfIdleProcesses starts")
+	idleFor   = flag.Duration("idle", time.Second, "for how long TestCostsOfIdleProcesses looks at them while nothing is asked")
 )
 
 // members returns the states of all members by address, as the process reports them, and
@@ -60,10 +60,10 @@ const calmAfter = 20 * time.Second
 
 // With -processes 1, 3 or 12 and -idle 20s, on an otherwise idle machine, the test
 // measures the figures of docs/deploy.md.
-func TestCostsOfProcessesForEachOther(t *testing.T) {
+func TestCostsOfIdleProcesses(t *testing.T) {
 	calm := calmAfter
 	if *processes == 4 && *idleFor == time.Second { // otherwise the test measures the figures
-		testenv.SkipUnlessFull(t, "TestProcessesShareOneCountHoweverTheyAreAsked")
+		testenv.SkipUnlessFull(t, "TestProcessesShareOneCountOverAllInterfaces")
 		calm = 0
 	}
 	dir, all := folder(t), []*process(nil)

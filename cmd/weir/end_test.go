@@ -118,7 +118,7 @@ func TestPendingChecksAreAnsweredDuringLeave(t *testing.T) {
 	require.NoError(t, p.Wait(), "it exits with 0: %s", &p.out)
 }
 
-func TestASecondSignalCutsTheEndShort(t *testing.T) {
+func TestSecondSignalEndsLeaveEarly(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)
 	p := start(t, dir, "-leave_within", "10m")

@@ -34,7 +34,7 @@ func parsed(t *testing.T, args ...string) *serveOptions {
 	return o
 }
 
-func TestAConfigurationIsCheckedWithoutServing(t *testing.T) {
+func TestEnvoyCheckStartsNoServer(t *testing.T) {
 	var out, errs bytes.Buffer
 	require.Equal(t, ok, run([]string{"envoy", "check", "../../contrib/envoy/testdata"}, &out, &errs))
 	require.Equal(t, "../../contrib/envoy/testdata is good: messaging\n", out.String())

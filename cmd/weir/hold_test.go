@@ -80,7 +80,7 @@ func (h *askedNode) runShell(t *testing.T, script string, flags ...string) (code
 	return code, out.String(), errs.String()
 }
 
-func TestHoldRunsACommandAndReleases(t *testing.T) {
+func TestHoldCommandRunsChildAndReleases(t *testing.T) {
 	t.Parallel()
 	h := newAskedNode(t, nil)
 	code, stdout, stderr := h.runShell(t, "echo out; echo err >&2; exit 7", "-units", "2", "-tier", "paid")
@@ -94,7 +94,7 @@ func TestHoldRunsACommandAndReleases(t *testing.T) {
 	require.Equal(t, "/v1/release", h.questions()[3])
 }
 
-func TestHoldRunsNothingWithoutUnits(t *testing.T) {
+func TestHoldCommandRunsNoChildWithoutUnits(t *testing.T) {
 	t.Parallel()
 	denial := `{"allowed":false,"limit":2,"remaining":0,"source":"owner","retry_after_s":1}`
 	h := newAskedNode(t, func(string, int) (int, string) { return 200, denial })
@@ -128,7 +128,7 @@ func TestHoldWaitsForUnits(t *testing.T) {
 
 // A shadow without room holds nothing and denies nothing. The same is true for rules that
 // are switched off.
-func TestHoldRunsACommandThoughNothingIsHeld(t *testing.T) {
+func TestHoldCommandRunsChildDuringShadow(t *testing.T) {
 	t.Parallel()
 	h := newAskedNode(t, func(string, int) (int, string) { return 200, `{"allowed":true,"limit":2,"source":"none"}` })
 	code, stdout, _ := h.runShell(t, "echo ran")
@@ -211,7 +211,7 @@ func TestLostHoldEndsCommandOnlyOnRequest(t *testing.T) {
 	require.Equal(t, []any{ok, "done\n"}, []any{<-ended, out.String()})
 }
 
-func TestHoldPassesSignalsOn(t *testing.T) {
+func TestHoldCommandForwardsSignals(t *testing.T) {
 	t.Parallel()
 	h := newAskedNode(t, nil)
 	out := new(lab.Text)
@@ -226,7 +226,7 @@ func TestHoldPassesSignalsOn(t *testing.T) {
 	require.Equal(t, []string{"/v1/hold", "/v1/release"}, h.questions())
 }
 
-func TestANodeHoldsForCommands(t *testing.T) {
+func TestNodeGrantsHoldsToCommands(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "rules.yaml"), []byte(`
@@ -252,7 +252,7 @@ rules:
 	}, "it is never released")
 }
 
-func TestReserveAndSettleCarryTheReservation(t *testing.T) {
+func TestReserveAndSettleCommandsUseText(t *testing.T) {
 	t.Parallel()
 	h := newAskedNode(t, func(path string, n int) (int, string) {
 		switch {

@@ -85,7 +85,7 @@ func TestCheckReadsDirectoriesAndURLs(t *testing.T) {
 	require.Contains(t, errs.String(), "status 404: there are no rules")
 }
 
-func TestCheckExplainsWhatARuleLeavesOut(t *testing.T) {
+func TestCheckPrintsExceptionsOfRule(t *testing.T) {
 	t.Parallel()
 	const text = `
 rules:
@@ -105,7 +105,7 @@ rules:
 	}
 }
 
-func TestCheckExplainsWhatARequestMeets(t *testing.T) {
+func TestCheckPrintsRulesThatRequestMeets(t *testing.T) {
 	t.Parallel()
 	const all = `all: path /
   key:   "", by global
@@ -206,7 +206,7 @@ r: path /
 	require.Contains(t, stderr, "noon")
 }
 
-func TestCheckSaysThatTheLimiterIsOff(t *testing.T) {
+func TestCheckReportsDisabledAndBlockingRules(t *testing.T) {
 	code, stdout, _ := runWeir(t, "enabled: false\nrules: []", "rules", "check", "FILE", "-request", "/")
 	require.Equal(t, ok, code)
 	require.Equal(t, "FILE is good: 0 rules, 0 limits, version 0\nThe file switches all rules off: no rule applies to a request.\n\nGET / meets no rule: the limiter is switched off.\n", stdout)
@@ -306,7 +306,7 @@ func TestEndlessFileIsReadToBound(t *testing.T) {
 	require.Contains(t, errs.String(), "at most")
 }
 
-func TestTheSchemaIsPrinted(t *testing.T) {
+func TestSchemaIsPrinted(t *testing.T) {
 	code, stdout, _ := runWeir(t, "", "rules", "schema")
 	require.Equal(t, []any{ok, string(rules.Schema())}, []any{code, stdout})
 }

@@ -13,7 +13,7 @@ import (
 	weirnode "github.com/weir-go/weir"
 )
 
-func TestAWrongCommandLineSaysWhatToDo(t *testing.T) {
+func TestWrongCommandLineNamesRemedy(t *testing.T) {
 	for _, c := range []struct{ args, says string }{
 		{"-x", "unknown flag -x"},
 		{"-chekcs :1", `unknown flag --chekcs, did you mean "--checks"?`},

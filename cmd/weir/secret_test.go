@@ -33,7 +33,7 @@ func TestSecretAndSeedAreNewAndValid(t *testing.T) {
 	}
 }
 
-func TestSecretFileIsItsOwnersAlone(t *testing.T) {
+func TestSecretFileIsForOwnerOnly(t *testing.T) {
 	t.Parallel()
 	name := filepath.Join(t.TempDir(), "weir.secret")
 	var stdout, stderr strings.Builder
@@ -53,7 +53,7 @@ func TestSecretFileIsItsOwnersAlone(t *testing.T) {
 	require.Equal(t, seed, again, "the seed of a cluster was overwritten")
 }
 
-func TestReadableSecretFileIsWarnedOf(t *testing.T) {
+func TestReadableSecretFileCausesWarning(t *testing.T) {
 	t.Parallel()
 	for mode, want := range map[os.FileMode]string{
 		0o600: "",
@@ -69,7 +69,7 @@ func TestReadableSecretFileIsWarnedOf(t *testing.T) {
 	}
 }
 
-func TestClientsWarnOfSecretsThatOthersRead(t *testing.T) {
+func TestClientCommandsWarnAboutReadableSecrets(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	name := filepath.Join(dir, "secret")
@@ -94,7 +94,7 @@ func TestClientsWarnOfSecretsThatOthersRead(t *testing.T) {
 	}
 }
 
-func TestAllSecretFilesOfServeAreJudged(t *testing.T) {
+func TestSecretFilesAreAllThoseOfServeOptions(t *testing.T) {
 	t.Parallel()
 	var o serveOptions
 	o.Shared, o.ChecksTokens, o.AdminTokens, o.PeerTLS.Key, o.HTTPTLS.Key, o.EnvoyTLS.Key, o.RulesToken = "1", "2", "3", "4", "5", "6", "7"

@@ -233,7 +233,7 @@ func (p *reached) addr(t *testing.T) string {
 // replica or a share.
 var decidedByAuthority = regexp.MustCompile(`"source":"(owner|forwarded|relayed|pushback|leased)"`)
 
-func TestProcessesShareOneCountHoweverTheyAreAsked(t *testing.T) {
+func TestProcessesShareOneCountOverAllInterfaces(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)
 	a := start(t, dir, "-name", "a")
@@ -451,7 +451,7 @@ func TestPageShowsClusterAndDoesNotBlockLeave(t *testing.T) {
 	require.NoError(t, <-a.done)
 }
 
-func TestASocketOfThisMachineNeedsNoToken(t *testing.T) {
+func TestLocalSocketNeedsNoToken(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)
 	cmd := weirIn(t, dir, "serve", "-rules", "rules.yaml", "-checks", "unix:checks.sock", "-admin", "unix:admin.sock", "-admin_tokens", "admin", "-health", "")

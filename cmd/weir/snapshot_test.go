@@ -96,7 +96,7 @@ sealed: yes
 	require.Contains(t, errs, "(-shared names the file of the secrets)")
 }
 
-func TestVerifyNamesWhatIsWrongWithEachFile(t *testing.T) {
+func TestVerifyReportsFaultOfEachFile(t *testing.T) {
 	dir, shared := saved(t)
 	other := write(t, "secret: ffffffffffffffffffffffffffffffff\n")
 	const good = "weir-a.2.snapshot: good, 3 blocks\nweir-a.1.snapshot: good, 3 blocks\nweir-b%20c%0a.1.snapshot: good, 3 blocks\n"

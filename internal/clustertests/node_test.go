@@ -322,7 +322,7 @@ func TestLeaverWaitsForLateMember(t *testing.T) {
 // If the goodbye of a leaver is lost, the leaver sends another, and may receive checks until then.
 // The node reports the units that it grants on its own in this time, although it is no longer in
 // the roster.
-func TestGrantsDuringGoodbyeCount(t *testing.T) {
+func TestUnitsGrantedAfterLostGoodbyeCount(t *testing.T) {
 	inWorlds(t, 2, weir.Config{}, func(t *testing.T, w *world) {
 		w.network.Host("b").Kill()
 		time.Sleep(3 * time.Second)

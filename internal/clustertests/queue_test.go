@@ -45,7 +45,7 @@ func overload(names []string, ls map[string]*weir.Limiter, key string, rate int6
 // The number of clients that arrive on the three nodes is three times the number that the rate
 // allows. Each client leaves after its patience, which is a multiple of the time that a full
 // queue takes.
-func TestImpatientQueueServesAtItsRate(t *testing.T) {
+func TestQueueServesAtItsRateDespiteImpatientClients(t *testing.T) {
 	parts := []float64{0.05, 0.3, 2, 0.1, 0.7}
 	parts = parts[:testenv.PickFull(t, 2, len(parts))]
 	queues := []struct {

@@ -106,7 +106,7 @@ func TestLentUnitsAreKnownUntilLastLeaseEnds(t *testing.T) {
 
 // If all entries of a set are in use, the owner lends no units from a further count of the set
 // until a lease ends. So the owner never forgets lent units that the borrower may not have spent.
-func TestFullSetLendsFromNoOtherCount(t *testing.T) {
+func TestFullLeaseSetLendsFromNoOtherCount(t *testing.T) {
 	n, _ := newOwner()
 	lends := func(i int, now int64) uint32 {
 		_, r := lend(n, bucket.ID{Hi: 1, Lo: uint64(i) * lentSets}, daily, now, 1, wire.Want{Units: 10, Term: 500})

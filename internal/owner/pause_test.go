@@ -47,7 +47,7 @@ func TestConcurrentPausesDoNotAddUp(t *testing.T) {
 	}
 }
 
-func TestPauseAnswersWithItsRest(t *testing.T) {
+func TestPauseResultHasRemainingTime(t *testing.T) {
 	o, v := newOwner()
 	minority := sideOf(5, 0)
 	for _, c := range []struct {
@@ -176,7 +176,7 @@ func TestFirstWaiterIsServedFirstAfterPause(t *testing.T) {
 
 // A node that waits asks again every second, also during a longer pause. So if a reset ends the pause, a
 // node that has crashed delays no other.
-func TestResetOfPausePassesOverCrashedNode(t *testing.T) {
+func TestResetOfPauseSkipsCrashedNode(t *testing.T) {
 	o, v := newOwner()
 	a := pauseOf(60)
 	a.Limit = &bucket.Limit{Algorithm: bucket.LeakyBucket, Rate: 1, Per: time.Second, Burst: 10}

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestUnquotedReadsWhatJSONMustQuote(t *testing.T) {
+func TestUnquotedReadsQuotedValuesOfJSON(t *testing.T) {
 	file, err := Parse("limits.json", []byte("{\"per\": \"1m30s\",\n \"loss\": \"5%\", \"rate\": 5, \"none\": \"\", \"list\": [1]}"))
 	require.NoError(t, err)
 	m := file.Root().Map("per", "loss", "rate", "none", "list")
@@ -22,7 +22,7 @@ func TestUnquotedReadsWhatJSONMustQuote(t *testing.T) {
 	require.EqualError(t, file.Err(), `limits.json:1:9: per is the text "1m30s": write it without quotes`+"\n"+`limits.json:2:35: none is the text "": write it without quotes`)
 }
 
-func TestAValueSaysWhatAndWhereItIs(t *testing.T) {
+func TestValueReportsKindAndPosition(t *testing.T) {
 	file, err := Parse("limits.yaml", []byte("a: text\nb: 5\nc: '5'\nd: {}"))
 	require.NoError(t, err)
 	m := file.Root().Map("a", "b", "c", "d")

@@ -113,7 +113,7 @@ func TestAnyReadsEachKindOfValue(t *testing.T) {
 	}
 }
 
-func TestASingleValueIsAListOfOne(t *testing.T) {
+func TestSingleValueIsListOfOne(t *testing.T) {
 	l, err := readLimit("name: api\nnodes: a")
 	require.NoError(t, err)
 	require.Equal(t, limit{Name: "api", Nodes: []string{"a"}}, l)

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestOutcomesAreCountedByWhatTheyAre(t *testing.T) {
+func TestOutcomesAreCountedByKind(t *testing.T) {
 	var c Counts
 	for _, o := range []Outcome{Admitted | Here, Here, Admitted, Stray | Admitted, Failed, Here | Failed} {
 		c.add(o)

@@ -62,7 +62,7 @@ func TestBudgetLeavesHalfToPeersAndFiles(t *testing.T) {
 	}
 }
 
-func TestTheConnectionThatStalledMostMakesRoom(t *testing.T) {
+func TestLongestStalledConnectionMakesRoom(t *testing.T) {
 	const s = int64(time.Second)
 	now := 100 * s
 	type c struct {
@@ -180,7 +180,7 @@ func TestFloodOfOnePortSparesOtherPorts(t *testing.T) {
 	}
 }
 
-func TestConnectionsThatAreKeptAreBounded(t *testing.T) {
+func TestKeptConnectionsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := NewBudget(1<<30, quiet)
 		p := b.Clients(lab.ListenPipe(), "test")

@@ -100,7 +100,7 @@ func TestConnectionsOfGRPCThatStallEndInTime(t *testing.T) {
 	}
 }
 
-func TestAnIdleClientOfGRPCConnectsAnew(t *testing.T) {
+func TestIdleGRPCConnectionIsReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, p := serveRPC(t, 0)
 		of := client(t, l)
@@ -119,7 +119,7 @@ func TestAnIdleClientOfGRPCConnectsAnew(t *testing.T) {
 	})
 }
 
-func TestIncompleteGRPCRequestRestsAndEndsInTime(t *testing.T) {
+func TestIncompleteGRPCRequestEndsInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, p := serveRPC(t, 0)
 		conn := dial(t, l, "192.0.2.1", preface+header(1, "Check")+header(3, "None"))
@@ -154,7 +154,7 @@ func TestGRPCRequestWorksDuringItsDecision(t *testing.T) {
 	})
 }
 
-func TestHalfRequestsOfGRPCAreBounded(t *testing.T) {
+func TestIncompleteGRPCRequestsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, p := serveRPC(t, 0)
 		honest := client(t, l)

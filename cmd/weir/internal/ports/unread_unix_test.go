@@ -12,7 +12,7 @@ import (
 )
 
 // A late process has not read the received data: the client has not stalled.
-func TestARequestThatHasComeIsNoStall(t *testing.T) {
+func TestUnreadRequestIsNoStall(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	p := NewBudget(256, quiet).Clients(l, "test")

@@ -144,7 +144,7 @@ func TestRefusalNamesReasonAndEndsConnection(t *testing.T) {
 
 // A port that is full of connections that work closes no connection. The next connection
 // waits, and gets the place of the first connection with a response.
-func TestConnectionsThatWorkAreNotClosedForOthers(t *testing.T) {
+func TestBusyConnectionsAreNotClosedForNewOnes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, p := serveWeb(t, true)
 		const long = "GET /long HTTP/1.1\r\nHost: weir\r\n\r\n"
@@ -175,7 +175,7 @@ func TestConnectionsThatWorkAreNotClosedForOthers(t *testing.T) {
 	})
 }
 
-func TestAPortThatClosesLetsNobodyWait(t *testing.T) {
+func TestClosedPortHasNoWaitingConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, p := serveWeb(t, true)
 		for range minProbes {

@@ -66,7 +66,7 @@ func TestListenRefusesPathOfLiveSocket(t *testing.T) {
 	_ = conn.Close()
 }
 
-func TestListenLeavesWhatIsNoSocket(t *testing.T) {
+func TestListenReplacesOnlySockets(t *testing.T) {
 	dir := t.TempDir()
 	for name, create := range map[string]func(path string) error{
 		"file":      func(path string) error { return os.WriteFile(path, []byte("x"), 0o600) },

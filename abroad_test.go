@@ -440,7 +440,7 @@ func FuzzRequestsFromAnotherRegion(f *testing.F) {
 			require.NoError(f, err)
 			require.True(f, d.Allowed)
 			pairs = append(pairs, pair{regionals[0].id(key), globals[0].id(key)})
-			numbers = append(numbers, l.numbers())
+			numbers = append(numbers, l.declared().Numbers())
 		}
 	}
 	require.NoError(f, near.Publish("name", 7, []byte("value")))

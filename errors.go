@@ -2,6 +2,7 @@ package weir
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/weir-go/weir/internal/reserve"
 )
@@ -19,3 +20,11 @@ var (
 	ErrExpired     = reserve.ErrExpired     // it is too late to settle the Reservation, and its estimate stays spent; or the hold was released, or not renewed in time
 	ErrUnavailable = reserve.ErrUnavailable // no member that may decide has answered; try again
 )
+
+// invalid returns the problems of a value as an error that is ErrInvalid, or nil if there are none.
+func invalid(value string, problems ...error) error {
+	for i, problem := range problems {
+		problems[i] = fmt.Errorf("%w %s: %w", ErrInvalid, value, problem)
+	}
+	return errors.Join(problems...)
+}

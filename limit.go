@@ -1,12 +1,9 @@
 package weir
 
 import (
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/weir-go/weir/bucket"
-	"github.com/weir-go/weir/internal/enum"
 	"github.com/weir-go/weir/internal/limits"
 	"github.com/weir-go/weir/internal/wire"
 )
@@ -61,13 +58,6 @@ const (
 	Day                        // from midnight to midnight; 23 to 25 hours
 	Week                       // from Monday, as in ISO 8601
 	Month                      // from the first day of a month
-)
-
-// A PartitionPolicy has the number of the policy in a request, and a Calendar the number of the unit in
-// package limits. These lines compile only while the last numbers are equal.
-var (
-	_ = [1]struct{}{}[FailClosed-PartitionPolicy(wire.FailClosed)]
-	_ = [1]struct{}{}[Month-Calendar(limits.Month)]
 )
 
 // Durability selects the limits whose counts are in snapshots (Config.Snapshots), so that they
@@ -146,143 +136,62 @@ func (l Limit) Validate() error {
 }
 
 // check validates the limit, and returns the zone of its Calendar, which is read from a file.
-func (l *Limit) check() (loc *time.Location, err error) {
-	var errs []error
-	wrong := func(format string, args ...any) {
-		errs = append(errs, fmt.Errorf("%w Limit: "+format, append([]any{ErrInvalid}, args...)...))
-	}
-	if l.Name == "" {
-		wrong("Name is empty: give each limit a name, limits of the same Name share counts")
-	} else if len(l.Name) > wire.MaxNameBytes {
-		wrong("Name has %d bytes: use at most %d", len(l.Name), wire.MaxNameBytes)
-	}
-	numbers := l.numbers()
-	if l.Algorithm == InFlight {
-		if l.Per != 0 {
-			wrong("Per is %v and Algorithm in_flight: leave Per zero, units come back as they are released", l.Per)
-			numbers.Per = 0
-		}
-		if l.Durable == Durable {
-			wrong("Durable is set and Algorithm in_flight: leave it zero, a stop of all nodes ends all holds")
-		}
-		if l.Scope == Global {
-			wrong("Scope is global and Algorithm in_flight: holds are counted in one region; use regional")
-		}
-	}
-	if l.Calendar != NoCalendar {
-		numbers.Per = 24 * time.Hour
-	}
-	if err := numbers.Validate(); err != nil {
-		wrong("%w", err)
-	}
-	switch {
-	case l.Calendar > Month:
-		wrong("Calendar %d is unknown: use NoCalendar, Day, Week or Month", l.Calendar)
-	case l.Calendar == NoCalendar && l.Zone != "":
-		wrong("Zone is %q and there is no Calendar: set Calendar to Day, Week or Month, or leave Zone empty", l.Zone)
-	case l.Calendar != NoCalendar:
-		if l.Algorithm != FixedWindow {
-			wrong("Calendar is %v and Algorithm %v: only fixed_window begins with the calendar", l.Calendar, l.Algorithm)
-		}
-		if l.Per != 0 {
-			wrong("Per is %v and Calendar %v: leave Per zero, the calendar says how long a window is", l.Per, l.Calendar)
-		}
-		if loc, err = limits.LoadZone(l.Zone); err != nil {
-			wrong("Zone is %q: %w", l.Zone, err)
-		}
-	}
-	if l.Scope > Global {
-		wrong("Scope %d is unknown: use Regional or Global", l.Scope)
-	}
-	if l.Partition > FailClosed {
-		wrong("Partition %d is unknown: use MajorityShare, FairShare, FailOpen or FailClosed", l.Partition)
-	}
-	l.Ban.check(l.Algorithm, wrong)
-	if l.Pauses && l.Algorithm == InFlight {
-		wrong("Pauses is set and Algorithm in_flight: leave it unset, only takes are paused")
-	}
-	if l.Durable > NotDurable {
-		wrong("Durable %d is unknown: use DurableIfLong, Durable or NotDurable", l.Durable)
-	}
-	return loc, errors.Join(errs...)
+func (l *Limit) check() (*time.Location, error) {
+	zone, errs := l.declared().Check()
+	return zone, invalid("Limit", errs...)
 }
 
-// durable reports whether the counts of the limit are in snapshots.
-func (l *Limit) durable() bool {
-	isLong := l.Calendar != NoCalendar || l.Per >= bucket.DurableFrom
-	return l.Algorithm != InFlight && (l.Durable == Durable || l.Durable == DurableIfLong && isLong)
-}
-
-// numbers returns the part of the limit that package bucket uses.
-func (l *Limit) numbers() bucket.Limit {
-	numbers := bucket.Limit{Algorithm: l.Algorithm, Rate: l.Rate, Per: l.Per, Burst: l.Burst, Version: l.Version, Durable: l.durable(), Keep: l.Keep}
-	if l.Scope == Global && l.Algorithm == SlidingWindow {
-		numbers.Start = 1 // a window begins at this instant in all regions; any value other than zero would do
-	}
-	return numbers
-}
-
-// declared returns the part of the limit that is compared with other limits of its Name.
-func (l *Limit) declared() limits.Limit {
-	return limits.Limit{
+// declared returns the limit as package limits uses it, with the numbers of Scope, Partition, Calendar and
+// Durable. The lines below compile only while the last numbers are equal.
+func (l *Limit) declared() *limits.Limit {
+	return &limits.Limit{
 		Name: l.Name, Version: l.Version, Algorithm: l.Algorithm, Rate: l.Rate, Per: l.Per, Burst: l.Burst, Keep: l.Keep,
 		Scope: uint8(l.Scope), Partition: wire.Policy(l.Partition), Calendar: uint8(l.Calendar), Zone: l.Zone, Varies: l.Varies,
+		Ban: limits.Ban{Denials: l.Ban.Denials, Within: l.Ban.Within, For: l.Ban.For}, Pauses: l.Pauses, Durable: uint8(l.Durable),
 	}
 }
 
-// describe returns the text of a limit for the log.
-func describe(l limits.Limit) string {
-	text := fmt.Sprintf("%d per %s", l.Rate, enum.Duration(l.Per))
-	if l.Algorithm == InFlight {
-		text = fmt.Sprintf("%d at once", l.Rate)
-	}
-	if c := Calendar(l.Calendar); c != NoCalendar {
-		text = fmt.Sprintf("%d per calendar %v of %s", l.Rate, c, l.Zone)
-	}
-	if l.Burst != 0 {
-		text += fmt.Sprintf(", burst %d", l.Burst)
-	}
-	if l.Keep != 0 {
-		text += fmt.Sprintf(", keep %d", l.Keep)
-	}
-	return text + fmt.Sprintf(", %v, %v, %v", l.Algorithm, Scope(l.Scope), PartitionPolicy(l.Partition))
-}
-
-// The names of constants in files, the admin API, metrics and logs. Package bucket has the names of an Algorithm.
 var (
-	scopeNames     = enum.Table[Scope]{What: "scope", Names: []string{"regional", "global"}}
-	partitionNames = enum.Table[PartitionPolicy]{What: "partition policy", Names: []string{"majority_share", "fair_share", "fail_open", "fail_closed"}}
-	calendarNames  = enum.Table[Calendar]{What: "calendar", Names: []string{"none", "day", "week", "month"}}
+	_ = [1]struct{}{}[Global-limits.Global]
+	_ = [1]struct{}{}[FailClosed-PartitionPolicy(wire.FailClosed)]
+	_ = [1]struct{}{}[Month-Calendar(limits.Month)]
+	_ = [1]struct{}{}[NotDurable-limits.NotDurable]
 )
 
 // String returns the name in rules files, "regional" or "global".
-func (s Scope) String() string { return scopeNames.String(s) }
+func (s Scope) String() string { return limits.Scopes.String(uint8(s)) }
 
 // MarshalText returns the name. It returns an error for an unknown Scope.
-func (s Scope) MarshalText() ([]byte, error) { return scopeNames.MarshalText(s) }
+func (s Scope) MarshalText() ([]byte, error) { return limits.Scopes.MarshalText(uint8(s)) }
 
 // UnmarshalText reads the name. The error names the valid names.
-func (s *Scope) UnmarshalText(name []byte) error { return scopeNames.UnmarshalText(s, name) }
+func (s *Scope) UnmarshalText(name []byte) error {
+	return limits.Scopes.UnmarshalText((*uint8)(s), name)
+}
 
 // String returns the name in rules files, like "majority_share".
-func (p PartitionPolicy) String() string { return partitionNames.String(p) }
+func (p PartitionPolicy) String() string { return limits.Partitions.String(uint8(p)) }
 
 // MarshalText returns the name. It returns an error for an unknown PartitionPolicy.
-func (p PartitionPolicy) MarshalText() ([]byte, error) { return partitionNames.MarshalText(p) }
+func (p PartitionPolicy) MarshalText() ([]byte, error) {
+	return limits.Partitions.MarshalText(uint8(p))
+}
 
 // UnmarshalText reads the name. The error names the valid names.
 func (p *PartitionPolicy) UnmarshalText(name []byte) error {
-	return partitionNames.UnmarshalText(p, name)
+	return limits.Partitions.UnmarshalText((*uint8)(p), name)
 }
 
 // String returns the name in rules files, like "month". The name is "none" for NoCalendar.
-func (c Calendar) String() string { return calendarNames.String(c) }
+func (c Calendar) String() string { return limits.Calendars.String(uint8(c)) }
 
 // MarshalText returns the name. It returns an error for an unknown Calendar.
-func (c Calendar) MarshalText() ([]byte, error) { return calendarNames.MarshalText(c) }
+func (c Calendar) MarshalText() ([]byte, error) { return limits.Calendars.MarshalText(uint8(c)) }
 
 // UnmarshalText reads the name. The error names the valid names.
-func (c *Calendar) UnmarshalText(name []byte) error { return calendarNames.UnmarshalText(c, name) }
+func (c *Calendar) UnmarshalText(name []byte) error {
+	return limits.Calendars.UnmarshalText((*uint8)(c), name)
+}
 
 // Ban bans the keys of a limit that are denied too often. The zero Ban bans none. A banned key is denied
 // every check and Peek until the ban ends or Limiter.Reset releases it. A Wait waits for the end of the
@@ -300,50 +209,3 @@ type Ban struct {
 // 366 days, and zeros after the last length, which applies to all further bans. A ban is a next ban if the
 // earlier bans began within the last 24 hours, or within twice the longest length if that is longer.
 type BanLengths [wire.BanSteps]time.Duration
-
-const maxBanDenials = 10_000
-
-// check reports invalid fields of a Ban of a limit with the given Algorithm.
-func (b *Ban) check(of Algorithm, wrong func(format string, args ...any)) {
-	if *b == (Ban{}) {
-		return
-	}
-	if of == InFlight {
-		wrong("Ban is set and Algorithm in_flight: leave it zero, only denials of a rate ban a key")
-	}
-	if b.Denials < 1 || b.Denials > maxBanDenials {
-		wrong("Ban.Denials is %d: it must be from 1 to %d", b.Denials, maxBanDenials)
-	}
-	if err := (&bucket.Limit{Rate: 1, Per: b.Within}).Validate(); err != nil {
-		wrong("Ban.Within: %w", err)
-	}
-	for i, d := range b.For {
-		switch {
-		case d == 0 && i == 0:
-			wrong("Ban.For is zero: it must be the length of a ban, from 1s to %v", wire.LongestBan)
-		case d != 0 && i > 0 && b.For[i-1] == 0:
-			wrong("Ban.For[%d] is %v after a zero: put the zeros last", i, d)
-		case d != 0 && (d < time.Second || d > wire.LongestBan || d%time.Second != 0):
-			wrong("Ban.For[%d] is %v: it must be whole seconds, from 1s to %v", i, d, wire.LongestBan)
-		}
-	}
-}
-
-// bans is the Ban of a Limiter, as its asks carry it.
-type bans struct {
-	strikes bucket.Limit // the denials that ban a key; a Rate of 0 bans none
-	lengths wire.Ban
-}
-
-// bans returns b as the asks of a limit with the given Version carry it.
-func (b *Ban) bans(version uint64) (carried bans) {
-	if *b == (Ban{}) {
-		return carried
-	}
-	carried.strikes = bucket.Limit{Algorithm: bucket.SlidingLog, Rate: b.Denials, Per: b.Within, Version: version}
-	carried.strikes.Durable = carried.strikes.DurableByPer()
-	for i, d := range b.For {
-		carried.lengths[i] = uint32(d / time.Second)
-	}
-	return carried
-}

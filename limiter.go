@@ -34,8 +34,11 @@ type Limiter struct {
 	prefix  []byte          // hashed before each key
 	meter   *stats.Limit    // shared by all Limiters of this name
 	shadow  bool
-	bans    bans
 	spends  bool // checks may spend the kept units (Limit.Keep)
+
+	strikes    bucket.Limit // the denials that ban a key; a Rate of 0 bans none
+	banLengths wire.Ban
+
 	// critical is the Limiter for critical checks, whose numbers have no Keep. It is nil if the limit
 	// has no Keep, and in a critical Limiter.
 	critical *Limiter
@@ -61,10 +64,14 @@ func (n *Node) Limiter(l Limit) (*Limiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := n.registry.Add(l.declared(), n.env.Monotonic()); err != nil {
-		return nil, fmt.Errorf("%w Limit: %w", ErrInvalid, err)
+	declared := l.declared()
+	if err := n.registry.Add(*declared, n.env.Monotonic()); err != nil {
+		return nil, invalid("Limit", err)
 	}
-	made := &Limiter{node: n, limit: l, numbers: l.numbers(), prefix: identity.Prefix(l.Name), meter: n.meters.Limits.CountersOf(l.Name), bans: l.Ban.bans(l.Version)}
+	made := &Limiter{
+		node: n, limit: l, numbers: declared.Numbers(), prefix: identity.Prefix(l.Name), meter: n.meters.Limits.CountersOf(l.Name),
+		strikes: declared.Ban.Strikes(l.Version), banLengths: declared.Ban.Lengths(),
+	}
 	made.openWindows(loc)
 	if l.Keep > 0 {
 		made.critical = new(*made)
@@ -276,7 +283,7 @@ func (l *Limiter) prepare(ctx context.Context, key string, units int64, a *wire.
 	}
 	a.ID, a.Name = l.id(key), l.limit.Name
 	a.Limit, a.Partition, a.Units, a.Global = l.numbersNow(), wire.Policy(l.limit.Partition), units, l.limit.Scope == Global
-	a.BansKeys, a.Pauses = l.bans.strikes.Rate > 0, l.limit.Pauses
+	a.BansKeys, a.Pauses = l.strikes.Rate > 0, l.limit.Pauses
 	a.Leases = !l.limit.NoLeases && !a.BansKeys && !a.Pauses // a node with lent units would admit a banned or paused key
 	return nil
 }
@@ -347,7 +354,7 @@ func (l *Limiter) strike(key string, a *wire.Ask, r *wire.Result) {
 		return
 	}
 	key = strings.Clone(key)
-	s := wire.Ask{ID: a.ID, Limit: &l.bans.strikes, Partition: a.Partition, Global: a.Global, BansKeys: true, Units: 1, Ban: l.bans.lengths}
+	s := wire.Ask{ID: a.ID, Limit: &l.strikes, Partition: a.Partition, Global: a.Global, BansKeys: true, Units: 1, Ban: l.banLengths}
 	l.node.checks.Strike(s, func(ban time.Duration) {
 		l.meter.BansBegun.Add(1)
 		now := l.node.env.TimeOfDay()

@@ -51,7 +51,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 		env:         env.Env{Region: cfg.Region, Clock: env.NewClock(cfg.Now)},
 		identity:    identity.New(cfg.Seed),
 		counts:      bucket.NewStore(cfg.MaxKeys, salt),
-		registry:    limits.NewRegistry(cfg.Logger, describe),
+		registry:    limits.NewRegistry(cfg.Logger),
 		checks:      check.New(),
 		usesCallers: usesCallers(cfg.Observer),
 	}

@@ -35,42 +35,6 @@ const (
 	conflictPace  = 10 * time.Second
 )
 
-// Limit is the part of a weir.Limit that decides about a count. Scope and Calendar are the numbers of
-// the types in package weir.
-type Limit struct {
-	Name      string
-	Version   uint64
-	Algorithm bucket.Algorithm
-	Rate      int64
-	Per       time.Duration
-	Burst     int64
-	Keep      int64
-	Scope     uint8
-	Partition wire.Policy
-	Calendar  uint8 // 0 for none
-	Zone      string
-	Varies    bool // nodes may have other numbers: only the Algorithm is compared. Members do not send it
-}
-
-// conflicts reports whether two limits with the same Name have the same Version and different numbers.
-// A limit that Varies has no conflicts.
-func (l *Limit) conflicts(o *Limit) bool {
-	return l.Version == o.Version && !l.Varies && !o.Varies && l.spelled() != o.spelled()
-}
-
-// spelled returns the limit with its defaults written out, so that limits are equal if they decide
-// alike.
-func (l *Limit) spelled() Limit {
-	s := *l
-	if s.Algorithm == bucket.TokenBucket || s.Algorithm == bucket.LeakyBucket {
-		s.Burst = cmp.Or(s.Burst, s.Rate)
-	}
-	if s.Calendar != 0 {
-		s.Zone = cmp.Or(s.Zone, "UTC")
-	}
-	return s
-}
-
 // Registry remembers the limits of a node's Limiters. It finds limits that share the counts of keys,
 // and judge the keys differently by mistake. A Registry is safe for concurrent use.
 //
@@ -88,9 +52,8 @@ func (l *Limit) spelled() Limit {
 //     fill the log.
 //   - Names, messages and their texts are bounded, whatever members declare.
 type Registry struct {
-	log      *slog.Logger
-	describe func(Limit) string
-	changed  chan struct{} // signalled by Stir
+	log     *slog.Logger
+	changed chan struct{} // signalled by Stir
 
 	mu        sync.Mutex
 	at        map[string]int // index in all by name
@@ -126,10 +89,9 @@ func (r *registered) recordAlgorithm(l *Limit) (first bucket.Algorithm) {
 	return l.Algorithm
 }
 
-// NewRegistry returns a Registry. describe formats the numbers of a limit for the log. The
-// defaults of the limit are written out before the call.
-func NewRegistry(log *slog.Logger, describe func(Limit) string) *Registry {
-	return &Registry{log: log, describe: describe, at: make(map[string]int), changed: make(chan struct{}, 1)}
+// NewRegistry returns a Registry that logs conflicts.
+func NewRegistry(log *slog.Logger) *Registry {
+	return &Registry{log: log, at: make(map[string]int), changed: make(chan struct{}, 1)}
 }
 
 // Conflicts returns the number of conflicts found so far.
@@ -178,7 +140,7 @@ func (r *Registry) Add(l Limit, now int64) error {
 	}
 	if logs {
 		r.log.Warn("limits of one name and version have different numbers; raise Version or rename one",
-			"limit", l.Name, "version", l.Version, "numbers", r.describe(l.spelled()), "other_numbers", r.describe(before.spelled()))
+			"limit", l.Name, "version", l.Version, "numbers", l.describe(), "other_numbers", before.describe())
 	}
 	return nil
 }
@@ -217,7 +179,7 @@ func (r *Registry) compare(theirs *Limit, member string, now int64) {
 	r.mu.Unlock()
 	if logs {
 		r.log.Warn("limits of one name and version have different numbers; raise Version or rename one",
-			"limit", here.Name, "version", here.Version, "numbers", r.describe(here.spelled()), "other_numbers", r.describe(theirs.spelled()), "member", member)
+			"limit", here.Name, "version", here.Version, "numbers", here.describe(), "other_numbers", theirs.describe(), "member", member)
 	}
 }
 

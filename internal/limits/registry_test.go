@@ -18,12 +18,10 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-func described(l Limit) string { return fmt.Sprintf("%d per %v", l.Rate, l.Per) }
-
 // logged returns a Registry and a function that returns the lines of its log.
 func logged() (r *Registry, lines func() []string) {
 	var text strings.Builder
-	r = NewRegistry(slog.New(slog.NewTextHandler(&text, nil)), described)
+	r = NewRegistry(slog.New(slog.NewTextHandler(&text, nil)))
 	return r, func() []string { return strings.FieldsFunc(text.String(), func(c rune) bool { return c == '\n' }) }
 }
 
@@ -59,8 +57,7 @@ func Example() {
 		}
 		return a
 	}}))
-	describe := func(l Limit) string { return fmt.Sprintf("%d per %v", l.Rate, l.Per) }
-	here, there := NewRegistry(log, describe), NewRegistry(log, describe)
+	here, there := NewRegistry(log), NewRegistry(log)
 	_ = here.Add(Limit{Name: "api", Rate: 10, Per: time.Minute}, 0)
 	_ = there.Add(Limit{Name: "api", Rate: 20, Per: time.Minute}, 0)
 	here.Declare(among(1, func(_ int, message []byte) {
@@ -70,7 +67,7 @@ func Example() {
 	}))
 	fmt.Println(here.Conflicts(), there.Conflicts())
 	// Output:
-	// level=WARN limit=api version=0 numbers="20 per 1m0s" other_numbers="10 per 1m0s" member=a
+	// level=WARN limit=api version=0 numbers="20 per 1m, sliding_window, regional, majority_share" other_numbers="10 per 1m, sliding_window, regional, majority_share" member=a
 	// 0 1
 }
 

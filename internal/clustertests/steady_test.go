@@ -101,7 +101,7 @@ func TestSteadyCallerIsGrantedItsLimit(t *testing.T) {
 			return percents
 		}
 		measure(time.Minute+7, rates[:testenv.PickFull(t, 3, len(rates))])
-		table.WriteString("| | asked |")
+		table.WriteString("| % granted | asked |")
 		for _, rate := range rates {
 			fmt.Fprintf(&table, " %d |", rate)
 		}
@@ -113,9 +113,9 @@ func TestSteadyCallerIsGrantedItsLimit(t *testing.T) {
 			}
 			cells := ""
 			for _, percent := range percents {
-				cells += fmt.Sprintf(" %.0f %% |", percent)
+				cells += fmt.Sprintf(" %.0f |", percent)
 			}
-			if cells == strings.Repeat(" 100 % |", len(rates)) {
+			if cells == strings.Repeat(" 100 |", len(rates)) {
 				continue // the document has only the rows with other values
 			}
 			fmt.Fprintf(&table, "| %s | %s |%s\n", name, asked[rows[i].often], cells)

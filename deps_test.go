@@ -60,7 +60,7 @@ var toolPrograms = []string{"bench", "cmd/demo", "simulations"}
 var reaches = map[string][]string{
 	"crypto/tls":                      {".", "cluster"},
 	"github.com/hashicorp/memberlist": {"cluster/gossip"},
-	"net":                             {"cluster", "cluster/gossip", "httplimit", "contrib/internal/sourcetest", "internal/conns", "internal/lab", "internal/testnode", "weirtest"},
+	"net":                             {"cluster", "cluster/gossip", "httplimit", "contrib/internal/sourcetest", "internal/conns", "internal/lab", "internal/testnode", "outbound", "weirtest"},
 	"net/http": {
 		"admin", "examples/gateway", "examples/login", "examples/modelgateway", "httplimit", "contrib/internal/framework", "internal/ratelimit", "outbound",
 		"page", "rules", "service",

@@ -36,7 +36,7 @@ func testCompaction(t *testing.T, s *server) {
 	s.put(t, sourcetest.Text(1))
 	proxy := lab.StartProxy(t, s.Addr)
 	source := open(t, time.Hour, lab.GiveUp, proxy.Addr())
-	text := sourcetest.ReadText(t, source, "", 1)
+	text := sourcetest.RequireText(t, source, "", 1)
 	text, err := sourcetest.NextDuring(t, source, text.Version, func() {
 		proxy.SetRefusing(true)
 		s.do(t, func(ctx context.Context, c *clientv3.Client) error {
@@ -79,7 +79,7 @@ func TestMemberWithoutLeaderIsRefused(t *testing.T) {
 	}
 	members[0].put(t, sourcetest.Text(1))
 	source := open(t, 300*time.Millisecond, time.Second, members[0].Addr)
-	text := sourcetest.ReadText(t, source, "", 1)
+	text := sourcetest.RequireText(t, source, "", 1)
 	members[1].end(t)
 	members[2].end(t)
 	begun := time.Now()

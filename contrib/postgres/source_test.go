@@ -39,29 +39,29 @@ func TestSourceReadsPostgres(t *testing.T) {
 func testPoll(t *testing.T, s *server) {
 	s.put(t, sourcetest.Text(1))
 	source := open(t, s.Addr, 50*time.Millisecond, lab.GiveUp)
-	text := sourcetest.ReadText(t, source, "", 1)
+	text := sourcetest.RequireText(t, source, "", 1)
 	s.exec(t, "ALTER TABLE weir_rules DISABLE TRIGGER weir_rules_notify")
 	s.put(t, sourcetest.Text(2))
-	sourcetest.ReadText(t, source, text.Version, 2)
+	sourcetest.RequireText(t, source, text.Version, 2)
 	s.exec(t, "ALTER TABLE weir_rules ENABLE TRIGGER weir_rules_notify")
 }
 
 func testBroken(t *testing.T, s *server) {
 	s.put(t, sourcetest.Text(1))
 	source := open(t, s.Addr, time.Hour, lab.GiveUp)
-	text := sourcetest.ReadText(t, source, "", 1)
+	text := sourcetest.RequireText(t, source, "", 1)
 	_, err := sourcetest.NextDuring(t, source, text.Version, func() {
 		s.exec(t, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'weir'")
 	})
 	require.ErrorContains(t, err, "terminating connection")
 	s.put(t, sourcetest.Text(2))
-	sourcetest.ReadText(t, source, text.Version, 2)
+	sourcetest.RequireText(t, source, text.Version, 2)
 }
 
 func testOtherRows(t *testing.T, s *server) {
 	s.put(t, sourcetest.Text(1))
 	source := open(t, s.Addr, time.Hour, lab.GiveUp)
-	text := sourcetest.ReadText(t, source, "", 1)
+	text := sourcetest.RequireText(t, source, "", 1)
 	for range 3 {
 		s.exec(t, "INSERT INTO weir_rules (name, text) VALUES ($1, 'a') ON CONFLICT (name) DO UPDATE SET text = EXCLUDED.text || 'b'", "other")
 	}
@@ -80,22 +80,22 @@ func testMissingTable(t *testing.T, s *server) {
 	require.ErrorContains(t, err, "pgrules.Schema")
 	require.NotErrorIs(t, err, fs.ErrNotExist)
 	s.exec(t, "ALTER TABLE moved RENAME TO weir_rules")
-	sourcetest.ReadText(t, source, "", 1)
+	sourcetest.RequireText(t, source, "", 1)
 }
 
 func testSchema(t *testing.T, s *server) {
 	s.put(t, sourcetest.Text(1))
 	source := open(t, s.Addr, time.Hour, lab.GiveUp)
-	first := sourcetest.ReadText(t, source, "", 1)
+	first := sourcetest.RequireText(t, source, "", 1)
 	s.exec(t, pgrules.Schema)
 	s.put(t, sourcetest.Text(2))
-	second := sourcetest.ReadText(t, source, first.Version, 2)
+	second := sourcetest.RequireText(t, source, first.Version, 2)
 	require.NotEqual(t, strings.Split(first.Version, "-")[0], strings.Split(second.Version, "-")[0], "the revision rises")
 
 	// An older revision is a version of its own, as after a restored backup.
 	s.exec(t, "DELETE FROM weir_rules WHERE name = $1", row)
 	s.put(t, sourcetest.Text(3))
-	sourcetest.ReadText(t, source, second.Version, 3)
+	sourcetest.RequireText(t, source, second.Version, 3)
 
 	err := s.try("UPDATE weir_rules SET text = repeat('x', $1::int) WHERE true", "1048577")
 	require.ErrorContains(t, err, "violates check constraint")
@@ -107,7 +107,7 @@ func TestSourceReadsStandby(t *testing.T) {
 	s := start(t)
 	s.put(t, sourcetest.Text(1))
 	source := open(t, s.standby(t).Addr, 50*time.Millisecond, lab.GiveUp)
-	text := sourcetest.ReadText(t, source, "", 1)
+	text := sourcetest.RequireText(t, source, "", 1)
 	s.put(t, sourcetest.Text(2))
-	sourcetest.ReadText(t, source, text.Version, 2)
+	sourcetest.RequireText(t, source, text.Version, 2)
 }

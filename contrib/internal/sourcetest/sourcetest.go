@@ -70,8 +70,8 @@ func (s Store) open(t *testing.T, addr string, poll, timeout time.Duration) Sour
 	return source
 }
 
-// ReadText returns the next text, which must have the given version.
-func ReadText(t *testing.T, source rules.Source, known string, version int) rules.Text {
+// RequireText returns the next text, which must have the given version.
+func RequireText(t *testing.T, source rules.Source, known string, version int) rules.Text {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), lab.GiveUp)
 	defer cancel()
@@ -136,7 +136,7 @@ func testChanges(t *testing.T, s Store) {
 	expect(t, errors.Is(err, fs.ErrNotExist), "the text is missing: %v", err)
 
 	s.Put(t, Text(1))
-	text := ReadText(t, source, "", 1)
+	text := RequireText(t, source, "", 1)
 	for version := 2; version <= 3; version++ {
 		next, err := NextDuring(t, source, text.Version, func() { s.Put(t, Text(version)) })
 		ensure(t, err)
@@ -148,13 +148,13 @@ func testChanges(t *testing.T, s Store) {
 	defer cancel()
 	_, err = source.Next(ctx, text.Version)
 	expect(t, errors.Is(err, context.DeadlineExceeded), "Next ends with its context: %v", err)
-	ReadText(t, source, "", 3)
+	RequireText(t, source, "", 3)
 
 	_, err = NextDuring(t, source, text.Version, func() { s.Delete(t) })
 	expect(t, errors.Is(err, fs.ErrNotExist), "the text is deleted: %v", err)
 	s.checkError(t, err)
 	s.Put(t, Text(4))
-	ReadText(t, source, "", 4)
+	RequireText(t, source, "", 4)
 }
 
 func testNodes(t *testing.T, s Store) {
@@ -195,9 +195,9 @@ func testSlow(t *testing.T, s Store) {
 	proxy := lab.StartProxy(t, s.Addr)
 	proxy.SetDelay(20 * time.Millisecond)
 	source := s.open(t, proxy.Addr(), never, enough)
-	text := ReadText(t, source, "", 1)
+	text := RequireText(t, source, "", 1)
 	s.Put(t, Text(2))
-	ReadText(t, source, text.Version, 2)
+	RequireText(t, source, text.Version, 2)
 
 	late := s.open(t, proxy.Addr(), soon, soon)
 	proxy.SetDelay(2 * soon)

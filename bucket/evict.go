@@ -62,8 +62,8 @@ func (l *Limit) isHalfFree(c *cell) bool {
 	return used <= l.full()/2
 }
 
-// full returns the capacity to which usedNow is relative. An empty share denies whether a
-// count is forgotten or not, so for it full returns the capacity of the whole.
+// full returns the capacity to which usedNow is relative. For an empty share, full returns
+// the capacity of the whole limit: such a share denies whether a count is forgotten or not.
 func (l *Limit) full() uint64 {
 	if capacity := l.capacity(); capacity > 0 {
 		return capacity
@@ -82,7 +82,7 @@ func (l *Limit) weight(c *cell, now, t, net int64) (weight, part float64) {
 	case l.rate() > 0:
 		used = left / float64(l.per()) * float64(l.rate()) // because the level falls evenly
 	default:
-		used, left = float64(c.x), float64(l.per()) // it never recovers, which does not increase its weight
+		used, left = float64(c.x), float64(l.per()) // the count never recovers, which does not increase its weight
 	}
 	if net < 0 {
 		used -= float64(net)

@@ -8,9 +8,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// An ask with Keep is decided, and waits, like an ask for that many more units without Keep, and
-// spends the same units, also as a debit. It lends only other units. A limit with a higher Version keeps the same
-// part of its units.
+// An ask of n units with a Keep of k has the same decision and RetryAfter as an ask of n+k units without Keep,
+// but spends n units. A debit with Keep spends as many units as without. No kept units are lent. A limit with a
+// higher Version keeps the same part of its units.
 func TestAskLeavesKeptUnits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := drawLimit(t)

@@ -26,8 +26,8 @@ import (
 // A refund must not treat lent units that may be unspent as usage. These units are described
 // by a Lease too: their number, and the time for which they may be spent. A refund without a
 // receipt returns the newest units of a window or log, which may be lent units, so it skips
-// as many units. Every refund from a level leaves as many units, and the units that drain
-// until the term ends.
+// the number of lent units. Every refund from a level leaves this number of units in the
+// level, and the units that drain until the term ends.
 type Lease struct {
 	Units int64
 	Term  time.Duration
@@ -52,7 +52,8 @@ const leastTerm = uint64(2 * time.Millisecond)
 // that were lent before and may be unspent. The Receipt of r is for both the units taken and
 // the units lent. With zero units, Lend only lends.
 //
-// Units are lent without regard to Keep only if the ask has none.
+// Lend lends none of the units that the ask keeps. If the ask has no Keep, it may lend all
+// remaining units.
 //
 // In a tracked store, lent units do not raise the uncollected units of a count above the
 // sixteenth of its capacity at which Track signals hurry. So a crash of the owner loses no

@@ -77,7 +77,7 @@ type Limit struct {
 	Keep int64
 
 	// These are the Rate and Per of the limit of which Scale computed this limit, else zero.
-	// Decisions depend on them only beside lent units (drainedUnits).
+	// Decisions depend on them only while units are lent (drainedUnits).
 	wholeRate int64
 	wholePer  time.Duration
 }

@@ -66,8 +66,8 @@ func newStoreOf(maxKeys, shards int, salt Salt) *Store {
 // Take spends units if there is room for all of them.
 //
 // If l differs from the limit that last judged the count, the limit with the higher Version
-// judges. If the Versions are equal, l judges the same used units, or if the Algorithms
-// differ, the stored limit judges. A recovered count is always judged by l.
+// judges. If the Versions are equal, l judges the same used units, unless the Algorithms
+// differ: then the stored limit judges. A recovered count is always judged by l.
 func (s *Store) Take(id ID, l *Limit, now, units int64) (r Result) {
 	s.TakeInto(id, l, now, units, &r)
 	return r
@@ -228,8 +228,8 @@ func (s *Store) Bytes() (bytes int) {
 func (s *Store) Evicted() uint64 { return s.evicted.Load() }
 
 // EvictedUsedUp returns how many of the evicted counts had no units left: their keys were
-// denied, and begin again with an empty count. For a SlidingLog, the units in the log
-// when it was last changed are used up or not.
+// denied, and begin again with an empty count. For a SlidingLog, the number of units in the
+// log when it was last changed decides.
 func (s *Store) EvictedUsedUp() uint64 { return s.usedUp.Load() }
 
 const (

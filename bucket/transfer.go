@@ -348,8 +348,8 @@ func (s *Store) Used(id ID, now int64) (used int64, l Limit, ok bool) {
 	return int64(u), l, true
 }
 
-// RecoversIn returns the time until no unit of id counts any more, 0 if none counts at now. Numbers of
-// an ask have no effect on it: the limit that last judged the count does.
+// RecoversIn returns the time until no unit of id counts any more, 0 if none counts at now. The limit
+// that last judged the count determines it, and not the numbers of the next ask.
 func (s *Store) RecoversIn(id ID, now int64) (d time.Duration) {
 	sh, i := s.lockSlot(id)
 	if i >= 0 {

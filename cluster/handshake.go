@@ -140,9 +140,9 @@ func decodeHello(b []byte) (h hello, err error) {
 type identity struct {
 	self    hello
 	secrets [][]byte
-	regions map[string][][]byte // Config.RegionSecrets; nil: other regions have the same secrets
+	regions map[string][][]byte // Config.RegionSecrets; if nil, other regions have the same secrets
 	names   certificateNames
-	left    *atomic.Bool       // whether the node has left, and so refuses nodes of other regions; nil: false
+	left    *atomic.Bool       // whether the node has left, and so refuses nodes of other regions; nil if it never leaves
 	pairs   map[string]keyPair // the key pairs by secret; without an entry, the key pair is derived for each connection
 }
 

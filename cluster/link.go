@@ -61,7 +61,7 @@ type link struct {
 	events atomic.Uint32 // the set of events that the keeper must handle; while it is not empty, keeper.ready contains the link
 
 	// The keeper owns the following fields.
-	upkeep *upkeep // nil: the link is idle
+	upkeep *upkeep // nil if the link is idle
 	gone   bool    // eventGone was handled
 	silent bool    // the last session ended, and not because the member closed it
 	pings  uint64  // number of pings sent
@@ -243,7 +243,7 @@ type upkeep struct {
 	index int       // in keeper.open
 	next  time.Time // when the keeper next checks the appointments
 
-	s       *session         // nil: no session
+	s       *session         // nil if there is no session
 	begun   time.Time        // when s began
 	pinged  time.Time        // when the last ping was sent
 	tried   time.Time        // when the last attempt to connect began; eventAlive causes a new attempt lookPace later at the earliest
@@ -252,7 +252,7 @@ type upkeep struct {
 	pace    time.Duration    // the time between attempts
 	dial    appointment
 	look    appointment
-	before  *session    // the last replaced session, while it is read; nil: no session
+	before  *session    // the last replaced session, while it is read; nil if there is none
 	drain   appointment // when before is checked: see checkDrained
 
 	feed    detect.Feed

@@ -42,7 +42,7 @@ const (
 // counted.
 type mux struct {
 	listener net.Listener
-	tls      *tls.Config // nil: no TLS
+	tls      *tls.Config // nil without TLS
 	log      *slog.Logger
 	refused  *refusals
 	gossiped *refusals                                          // refused packets and streams of gossip

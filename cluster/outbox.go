@@ -41,7 +41,7 @@ type outbox struct {
 	writing bool          // a goroutine has the duty to write; always set after close
 	closed  bool          // no further frame is written
 	roused  int           // how often the duty was passed to the writer since the last call of relieve
-	wake    chan struct{} // passes the duty to the writer; nil: there is no writer
+	wake    chan struct{} // passes the duty to the writer; nil if there is no writer
 
 	spare []byte // owned by the goroutine that has the duty
 

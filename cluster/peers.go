@@ -31,13 +31,13 @@ const maxIncomingOfOne = 16
 // peersConfig configures peers.
 type peersConfig struct {
 	Self    hello
-	Secrets [][]byte            // the first is preferred, all are accepted; none: no authentication
-	Regions map[string][][]byte // the secrets of other regions; nil: Secrets
-	TLS     *tls.Config         // wraps dialled connections; nil: plain TCP
-	Names   certificateNames    // nil: the names in certificates have no effect
+	Secrets [][]byte            // the first is preferred, all are accepted; if empty, members do not authenticate
+	Regions map[string][][]byte // the secrets of other regions; if nil, they have the same Secrets
+	TLS     *tls.Config         // wraps dialled connections; if nil, these are plain TCP
+	Names   certificateNames    // if nil, the names in certificates have no effect
 	// Dial opens a plain connection, or an in-memory one.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
-	Log  *slog.Logger // nil: no log
+	Log  *slog.Logger // no log if nil
 	// Changed is called when the connectivity has changed. Calls do not overlap, and no lock is held.
 	// Several changes may cause a single call.
 	Changed func()

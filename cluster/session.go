@@ -70,7 +70,7 @@ type session struct {
 
 	answered   atomic.Int64 // nanoseconds from start to the last frame
 	listens    atomic.Int64 // nanoseconds from start to when the reader began to wait for a frame; the constant never while it handles frames
-	unanswered atomic.Int64 // nanoseconds from start to the first unanswered ask without a later frame; 0: no such ask
+	unanswered atomic.Int64 // nanoseconds from start to the first unanswered ask without a later frame, 0 if there is none
 	trip       atomic.Int64 // smoothed mean of the round trips in nanoseconds; 0 before the first
 	late       atomic.Int64 // nanoseconds after which an answer is late, computed from the round trips
 	start      time.Time

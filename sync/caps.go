@@ -23,14 +23,13 @@ type Caps struct {
 	// scan of vectors and resets the number is twice as high, because a frame has room for many
 	// tombstones. 256 if zero.
 	ScanBelow int
-	// Looks is the approximate number of counts that the scan for a frame visits. It is not
-	// exact because a scan goes by pieces of the store. A scan visits twice as many resets. A
-	// vector, or a reset that may have to be sent, costs as much as several other resets. 4,096 if
-	// zero.
+	// Looks is the approximate number of counts that the scan for a frame visits. It is not exact,
+	// because a scan reads whole pieces of the store. A scan visits twice as many resets. A vector
+	// counts as several resets, and so does a reset that may have to be sent. 4,096 if zero.
 	Looks int
-	// Logs is the number of logs of which the stream remembers, for at least a minute, the entries
-	// that a member has, or the frame that brought them. Other logs are sent whole. 65,536 if
-	// zero.
+	// Logs is the number of logs whose progress the stream remembers for at least a minute: which
+	// entries a member has, and which frame brought the entries of this node. Other logs are sent
+	// whole. 65,536 if zero.
 	Logs int
 	// Ranges is the maximum number of ranges over which a frame transfers authority. 256 if zero.
 	Ranges int

@@ -441,10 +441,11 @@ func (h *Holdings) agree(region int, print uint64) bool {
 }
 
 // applyReceived applies the statement of another region about units that it has received.
-// Units that the region no longer has are unspent, except for its debt and for spent units
-// that moved with them, if the statement is from the member that had them. Otherwise they
-// count as spent, because their state is unknown. isNew reports whether the statement has a
-// higher number than all previous statements of the region.
+// Units that the region no longer has return to this region. If the statement is from the
+// member that had them, they return as unspent, except for the debt of the region and for
+// spent units that moved with them. Otherwise they return as spent, because their state is
+// unknown. isNew reports whether the statement has a higher number than all previous
+// statements of the region.
 func (h *Holdings) applyReceived(x *holding, a *account, st *Statement, t Time) (isNew bool) {
 	if st.Series > a.series {
 		a.series, a.theirs = st.Series, 0
@@ -485,9 +486,9 @@ func (h *Holdings) applyReceived(x *holding, a *account, st *Statement, t Time) 
 }
 
 // keep reserves units that have arrived after a denied ask, until the caller may have repeated
-// the ask. If there are few units and several regions ask for them, they could otherwise be
-// granted to the next region before a caller spends them. For a bucket, whose level moves in
-// whole units, that would be before the level has fallen by 1.
+// the ask. Otherwise, if there are few units and several regions ask for them, they could be
+// granted to the next region before a caller spends them. In a bucket, that could happen
+// before the level has fallen by a whole unit.
 func (h *Holdings) keep(x *holding, t Time) {
 	if x.must == 0 {
 		return
@@ -510,12 +511,12 @@ func (x *holding) catchUp(l *bucket.Limit) {
 	}
 }
 
-// grant gives units to a region. First it returns units that the region has granted itself, then
-// it grants units of the initial part of this region. The rule determines how many of the units
-// in both regions each region should have. A region without demand keeps a small part of its
-// initial units, so that it can start, unless the requesting region had to deny an ask that is
-// larger than all of its own units. Units of a third region go back to that region, where they
-// can be requested.
+// grant gives units to a region. First it returns units that this region has received from that
+// region, then it grants units of the initial part of this region. The rule determines how many
+// of the units in both regions each region should have. A region without demand keeps a small
+// part of its initial units, so that it can start, unless the requesting region had to deny an
+// ask that is larger than all of its own units. Units of a third region go back to that region,
+// where they can be requested.
 func (h *Holdings) grant(x *holding, region int, st *Statement, answer *Statement, t Time) {
 	a := &x.accounts[region]
 	h.measure(x, t.Monotonic)
@@ -573,10 +574,10 @@ func (h *Holdings) grant(x *holding, region int, st *Statement, answer *Statemen
 
 // release takes units from this region for another region. Units that the other region has
 // granted return to it, and the rest of the units is granted. Later takes are judged by the
-// reduced part, and the units that were spent before are known. For a bucket, the spent units
-// move too. For a window, the same number of units stays here, and is forgotten when its time
-// comes. A level falls only by a rate, and the rate belongs to the capacity: a region that kept
-// the rate until the level has fallen would keep the capacity too.
+// reduced part, and the units that were spent before are known. If the units are spent already,
+// these spent units also move in a bucket, because they drain at the rate of the units that
+// move. In a window, the same number of units stays in this region instead, and the spent units
+// are forgotten when their time comes.
 func (h *Holdings) release(x *holding, a *account, units int64, t Time) (back, granted int64) {
 	back = min(units, a.received)
 	granted = units - back

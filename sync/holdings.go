@@ -54,8 +54,8 @@ const (
 	// term is the time for which a grant may be spent, from the time when it was requested.
 	// keptFor is the time for which the granting region does without the units, from the time
 	// when it stated the grant. The margin is necessary because clocks may run at different
-	// speeds. If windows are named, clocks may also differ in the time of day: up to a second,
-	// all bounds hold.
+	// speeds. If windows are named, all bounds hold as long as clocks differ by at most a
+	// second in the time of day.
 	term    = int64(10 * time.Second)
 	keptFor = term + term/8
 	// renewAfter is the time after which a grant is requested again.
@@ -359,8 +359,8 @@ func (h *Holdings) recordTake(sh *holdingShard, x *holding, units int64, t Time,
 	}
 }
 
-// Lacks records that units are needed for which this region has no room now, in the same way as a
-// denied Take.
+// Lacks records that this region needs units for which it has no room now. A denied Take records
+// the same.
 func (h *Holdings) Lacks(id bucket.ID, whole *bucket.Limit, t Time, units int64) {
 	sh := h.lock(id)
 	defer sh.mu.Unlock()

@@ -70,10 +70,10 @@ func (in *inbounds) get(m Member) *inbound {
 	return i
 }
 
-// Serve applies a frame, and appends the answer to dst. A frame that has arrived before, or is
-// older than a frame that has, changes nothing. If this node must send data to other members
-// as a result, the data waits until Collect or Answered returns these members. Serve returns
-// an error if the frame is malformed, too long, or for another member. The items before a
+// Serve applies a frame, and appends the answer to dst. A frame changes nothing if the same
+// frame or a newer frame has arrived before. If this node must send data to other members as a
+// result, the data waits until Collect or Answered returns these members. Serve returns an
+// error if the frame is malformed, too long, or for another member. The items before a
 // malformed item have then been applied.
 func (s *Stream) Serve(now int64, frame []byte, roles Roles, dst []byte) (answer []byte, a Arrival, err error) {
 	if len(frame) > maxFrame {
@@ -269,7 +269,7 @@ func loadedResetAge(age int64) int64 {
 }
 
 // acceptReset reports whether data with this reset number still counts. If a later reset is known
-// here, it is queued for the sender. If the number of the sender is not in time, nothing is
+// here, it is queued for the sender. If ResetInTime refuses the number of the sender, nothing is
 // queued, because the sender would only send the same number again.
 func (x *arriving) acceptReset(id bucket.ID, number uint64, made int64) bool {
 	if x.raise(id, number, made, x.now, x.senderStamp()) {

@@ -42,9 +42,9 @@ const (
 // more work for a long queue than for a short one, unless many merged items have reached the
 // front: bury removes all of them at once.
 //
-// Of two items with the same id and kind, the later item is removed, and never the earlier: a
-// caller that waits for all items that were queued up to a time (outbound.hasSentUntil) relies on
-// the time of the first item.
+// Of two items with the same id and kind, the later item is removed: a caller that waits for all
+// items that were queued up to a time (outbound.hasSentUntil) relies on the time of the first
+// item.
 type queue struct {
 	items deque[item]
 	first int64 // position of the first item; the position of an item never changes
@@ -53,9 +53,9 @@ type queue struct {
 	folds int64 // position after the last item to be folded
 	dead  int   // number of merged items
 
-	foldAt  int // length from which on the queue has an index, and so each id and kind once
+	foldAt  int // length from which on the queue has an index, so that each id and kind waits only once
 	most    int // maximum number of pushed items
-	brought int // number of items up to the last item that a scan has added, or more
+	brought int // upper bound of the number of items up to the last item that a scan has added
 }
 
 type queued struct {

@@ -114,8 +114,8 @@ func (s *Stream) reviewOne(id bucket.ID, now int64, roles Roles) {
 }
 
 // receiver returns the receiver of the tallies and the reset of id, as a stamp: a member, the
-// targets of this node (home), or no receiver (noStamp). The outbound is nil unless it is a
-// member.
+// targets of this node (home), or no receiver (noStamp). The outbound is nil if the receiver
+// is not a member.
 func (s *Stream) receiver(id bucket.ID, roles Roles) (stamp, *outbound) {
 	answers := roles.Answers(id)
 	if answers == s.self || roles.Holds(id) {

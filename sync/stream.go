@@ -356,7 +356,7 @@ func (s *Stream) raise(id bucket.ID, number uint64, made, now int64, from stamp)
 	case !ok && s.resets.forgot(made):
 		if (reset{made: made}).isEffective(now) {
 			s.resets.put(id, reset{number: number, made: made, passed: stamps{from}})
-			s.store.Touch(id) // if a member remembers the reset, it does not accept a state without its number
+			s.store.Touch(id) // a member that remembers the reset accepts a state only with the number of the reset
 		}
 		return true
 	}
@@ -364,7 +364,7 @@ func (s *Stream) raise(id bucket.ID, number uint64, made, now int64, from stamp)
 	case t.isEffective(now):
 		s.reset(id, number, made, from)
 	case now-made <= learnedFor && !(ok && known.isEffective(now)):
-		s.resets.put(id, t) // on a member that has just loaded it, the reset can still be in effect, and the count is from after the reset
+		s.resets.put(id, t) // on a member that has just loaded the reset from a snapshot, it can still be in effect, although the count is from after the reset
 	}
 	return true
 }
@@ -391,7 +391,7 @@ func (s *Stream) reset(id bucket.ID, number uint64, made int64, from stamp) {
 func (s *Stream) Sweep(now int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	const resets, tallies = 1024, 64 // resets at most, tallies at least
+	const resets, tallies = 1024, 64 // maximum number of examined resets, minimum number of examined tallies
 	s.resets.sweep(now, resets)
 	l := &s.ledger
 	for range min(max(tallies, (l.all.len()+sweepParts-1)/sweepParts), l.all.len()) {

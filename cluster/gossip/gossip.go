@@ -27,7 +27,7 @@ import (
 type Config struct {
 	Name, Region string
 	Seed         [16]byte
-	Keys         [][]byte       // encrypt gossip: the first key is used, all are accepted; none: no encryption
+	Keys         [][]byte       // encrypt gossip: the first key is used, all are accepted; if empty, gossip is not encrypted
 	Addr         netip.AddrPort // the address of gossip for other members
 	// Step applies an event to the roster of this node. It must not block, and no two events
 	// may run at once.

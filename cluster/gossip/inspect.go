@@ -77,7 +77,7 @@ var (
 // only bytes that the inspector has checked.
 type inspector struct {
 	label string
-	keys  []cipher.AEAD // none: gossip is not encrypted
+	keys  []cipher.AEAD // if empty, gossip is not encrypted
 }
 
 func newInspector(label string, keys [][]byte) (*inspector, error) {

@@ -15,8 +15,8 @@ import (
 // no effect on this node for as long.
 const pushbackFor = time.Second
 
-// banPushbackFor is the same for the denial of a banned key, which a refund does not end. A node that
-// a reset has not reached may deny for as long.
+// banPushbackFor is the maximum time for which the denial of a banned key is cached. A refund does
+// not end such a denial. A node that a reset has not reached may deny for as long.
 const banPushbackFor = 10 * time.Second
 
 // pausedKey marks the denial of a paused key.
@@ -172,7 +172,7 @@ func (p *pushbacks) learn(a *wire.Ask, r *wire.Result, sent countsync.Time) {
 		o := &s.entries[i]
 		if o.id == b.id && o.numbers == b.numbers && o.units == b.units {
 			if r.Paused && o.endTime() > sent.Monotonic && o.sent.Monotonic+int64(o.retry) > sent.Monotonic+int64(r.RetryAfter) {
-				return // a pause that this node begins does not shorten a pause that this node repeats
+				return // a pause that this node begins must not shorten the cached denial of a longer pause
 			}
 			at = i
 			break

@@ -40,7 +40,7 @@ func isOther(standIn int) bool { return standIn != 0 }
 
 func TestFailedAttemptMovesToNextMember(t *testing.T) {
 	const timeout = 80 * time.Millisecond
-	all, some := four(1, 2, 3), four(2, 3) // in some, this node is not connected to b, but to the other members
+	all, some := four(1, 2, 3), four(2, 3) // in the view some, this node is connected to the other members except b
 	second := func(v *view.View, id bucket.ID) int { return v.StandIn(id, v.Owner(id)) }
 	ofB, mine := idWhere(all, 1, isOther), idWhere(all, 1, isSelf)
 	for _, c := range []struct {
@@ -154,7 +154,7 @@ func TestNoMemberIsAskedWithoutTimeLeft(t *testing.T) {
 func TestNodeThatStandsInHasItsReserveLeft(t *testing.T) {
 	const ms = time.Millisecond
 	const timeout, reserve = 80 * ms, 20 * ms
-	all, some := four(1, 2, 3), four(2, 3) // in some, this node is not connected to b
+	all, some := four(1, 2, 3), four(2, 3) // in the view some, this node is not connected to b
 	id := idWhere(all, 1, isSelf)
 	for _, c := range []struct {
 		about string

@@ -17,10 +17,9 @@ type Env struct {
 }
 
 // RunFor runs f in a goroutine on behalf of a sender. The context of f ends with the node. RunFor
-// returns false, without a call of f, if too many goroutines run for this sender, for all
-// senders together or for the node, or if the node is closed. In each region, all senders that
-// are not in the roster count as a
-// single sender, because a sender can choose its name.
+// returns false, without a call of f, if too many goroutines run for this sender, for all senders
+// together or for the node, or if the node is closed. In each region, all senders that are not in
+// the roster count as a single sender: a sender can choose its name.
 func (e *Env) RunFor(from Sender, f func(context.Context)) bool {
 	if _, known := e.View().Named[view.NameHash(from.Name)]; !known || from.Region != e.Region {
 		from.Name = ""

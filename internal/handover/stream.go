@@ -172,8 +172,8 @@ func (h *Handover) restFor() time.Duration {
 }
 
 // followView handles a change of the view. It updates the feeders and the ranges owed to each
-// member, and starts a review, which finds the members that answer by now for units spent without
-// authority.
+// member, and starts a review. The review queues the units that were spent without authority for
+// the members that answer for them now.
 func (h *Handover) followView(v *view.View) {
 	if !h.begun.Load() {
 		h.known = v

@@ -11,8 +11,8 @@
 //   - A member asks the holders of entries that were not renewed lately to confirm the entries. So
 //     an entry ends even if the release of the hold was lost, or went to the member that answered
 //     for the count before.
-//   - A holder gives up a hold that no member has renewed for 9/10 of Term, so before its entries
-//     end on the members.
+//   - A holder gives up a hold that no member has renewed for 9/10 of Term, and so before the entries
+//     of the hold end on the members.
 //
 // A client's hold is a record, which does not depend on any node:
 //
@@ -145,10 +145,10 @@ func (h *Holds) Name(a *wire.Ask, number uint64) {
 	a.Hold.Holder, a.Hold.Number = h.self(), number
 }
 
-// RecordGrant sets o to the hold that r granted to an ask of Name. This node sent the ask at the monotonic time sent.
-// The caller must not change a.Limit afterwards. If a stand-in granted the hold, RecordGrant reports the hold to the
-// owner, because the owner would grant the same units until the next digest. After ReleaseAll, RecordGrant ends the
-// hold at once.
+// RecordGrant sets o to the hold that r granted to an ask of Name. This node sent the ask at the monotonic time
+// sent. The caller must not change a.Limit afterwards. If a stand-in granted the hold, RecordGrant reports the
+// hold to the owner. Otherwise the owner could grant the same units again until the next digest. After
+// ReleaseAll, RecordGrant ends the hold at once.
 func (h *Holds) RecordGrant(o *Hold, a *wire.Ask, r *wire.Result, sent int64) {
 	o.ref, o.limit, o.partition, o.renewed = refOf(a), a.Limit, a.Partition, sent
 	o.units.Store(a.Units)
@@ -340,7 +340,7 @@ func (h *Holds) look() {
 	var (
 		found found
 		self  = h.self()
-		since = now - max(int64(staleAfter), 2*int64(h.cfg.Timeout)) // a holder has received the grant of an entry by then
+		since = now - max(int64(staleAfter), 2*int64(h.cfg.Timeout)) // a grant arrives within two Timeouts, so an older entry is known to its holder
 		to    = make(map[uint64][]shardDigest)
 	)
 	used := shards

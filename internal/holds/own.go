@@ -73,9 +73,9 @@ func (t *table) release(o *Hold) (member uint64, held bool) {
 	return o.renewer.node, true
 }
 
-// shrink returns units of a hold of this node, and keeps at least one. It returns the number of units that
-// are left, and the member that renews the hold. Without a unit left to keep, or once the hold has ended, left
-// is at most 0, and nothing has changed.
+// shrink returns units of a hold of this node, and keeps at least one. It returns the number of units that are
+// left, and the member that renews the hold. If no unit would be left, or the hold has ended, left is at most
+// 0, and nothing changes.
 func (t *table) shrink(o *Hold, units int64) (left int64, member uint64) {
 	s := t.lock(o.id)
 	defer s.mu.Unlock()

@@ -25,9 +25,9 @@ func (s *shard) isFirst(name ref, now int64) bool {
 	return until <= now
 }
 
-// wait records a hold as a contender for its count. Holds that arrive later wait for its next ask for
-// twice the time between its last two asks, plus denyFor, but for at most waitsFor, and after its first
-// ask for waitsFor. The caller must hold s.mu.
+// wait records a hold as a contender for its count. Holds that arrive later wait for the next ask of
+// this hold: after its first ask for waitsFor, and after later asks for twice the time between its last
+// two asks plus denyFor, but at most for waitsFor. The caller must hold s.mu.
 func (s *shard) wait(name ref, now int64) {
 	self, waits := s.contenders.Find(name.id, name.ticket(), now)
 	pause := int64(waitsFor)

@@ -18,8 +18,8 @@ import (
 //   - earlier: a SlidingLog of the bans that make the next ban longer.
 //   - pause: a timer.
 //
-// Only the time until the ban or the pause has recovered decides, never a share of it. So a side that has the count
-// denies, and a side without the whole limit bans no key (strike).
+// A key is banned or paused until the count of its ban or pause has recovered, whatever share of the limit this
+// node may spend. So each side that has this count denies. A side without the whole limit bans no key (strike).
 const (
 	strikesMask = 0x5bd1e995a3c59ac3
 	banMask     = 0x9ddfea08eb382d69
@@ -49,8 +49,7 @@ func CountIDs(a *wire.Ask) (ids []bucket.ID) {
 // maxPauseUnits is the number of milliseconds of the longest pause.
 const maxPauseUnits = int64(bucket.LongestTimer / time.Millisecond)
 
-// leastMemory is the time for which a ban makes the next ban longer, or twice the longest ban if that is
-// longer.
+// A ban makes the next ban longer for leastMemory, or for twice the longest ban if that is more.
 const leastMemory = 24 * time.Hour
 
 // banStep returns the length of the next ban of a key that was banned before the given number of times.
@@ -112,9 +111,9 @@ func (o *Owner) pause(a *wire.Ask, now int64) {
 	o.counts.ExtendTimer(pauseID(a.ID), now, time.Duration(min(a.Units, maxPauseUnits))*time.Millisecond)
 }
 
-// strike counts a denial, and bans the key if it is the last that its limit of denials has room for.
-// The result is Banned if the key is banned then. A node that may spend only a share of a limit has
-// denied because of an outage as well, so it counts nothing.
+// strike counts a denial, and bans the key if no further denial fits into the limit of denials. The
+// result is Banned if the key is banned afterwards. A node that may spend only a share of a limit
+// counts nothing, because the outage is a cause of its denials.
 func (o *Owner) strike(v *view.View, as view.Standing, a *wire.Ask, now int64, r *wire.Result) {
 	var s view.Share
 	if s, r.Source = v.Share(as, a.ID, a.Partition); !s.All || o.denyBanned(a, now, r) {

@@ -15,9 +15,9 @@ import (
 // node alone (view.Standing). It has the store, the lent units, the tentative takes and the waiting
 // nodes.
 //
-// The lock of a set in lent orders loans, returns, and refunds and debits with a reset number
-// before or after a reset, so that no unit from before a reset is returned to the count after it.
-// An operation holds the lock of one set at a time.
+// Under the lock of a set in lent, each loan, each return, and each refund or debit with a reset
+// number happens entirely before or entirely after a reset. So no unit from before a reset is
+// returned to the count after it. An operation holds the lock of one set at a time.
 type Owner struct {
 	clock     env.Clock
 	timeout   time.Duration // time within which a tentative take is concluded
@@ -320,10 +320,10 @@ func (o *Owner) ResetNumber(id bucket.ID, now int64) uint64 {
 }
 
 // Firm reports whether a denial of a take remains valid until its RetryAfter, unless a caller
-// refunds units. The denial must be made with authority, for the whole limit. No tentative take and
-// no lease may be open whose units could be returned before, and no waiters that may leave. A
-// denial of a Global limit is not firm if there are other regions, because these send the missing
-// units when they learn of the asks on this node.
+// refunds units. The denial must be made with authority, for the whole limit. There must be no open
+// tentative take and no lease whose units could be returned earlier, and no waiter that could
+// leave. A denial of a Global limit is not firm if there are other regions, because these send the
+// missing units when they learn of the asks on this node.
 func (o *Owner) Firm(a *wire.Ask, r *wire.Result, now int64) bool {
 	return !r.Allowed && r.Source == wire.Owner && !(a.Global && o.holdings != nil) && o.tentative.isEmpty(a.ID, now, o.timeout) &&
 		o.lent.leaseOf(a.ID, now).Units == 0 && (a.Limit.Algorithm != bucket.LeakyBucket || o.queues.waitingUnits(a.ID, now) == 0)

@@ -35,8 +35,8 @@ const (
 	// CompareEvery is the time between two comparisons of a node with its neighbors, in turn. A
 	// comparison finds values that were lost in transit.
 	CompareEvery = 2 * time.Second
-	// compareRested is that time once the node has compared with each neighbor and found no change.
-	// A member that lacks a value also learns of it from the questions of its neighbors.
+	// compareRested replaces CompareEvery once the node has compared with each neighbor and found
+	// no change. A member that lacks a value also learns of it from the questions of its neighbors.
 	compareRested = 10 * time.Second
 	// compareWait is how long to wait for the answer to a Question.
 	compareWait = time.Second

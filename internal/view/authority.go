@@ -38,9 +38,9 @@ type Entry struct {
 	Until  int64  // monotonic time at which an Awaited, Vacant or Transferred entry ends
 }
 
-// Patience is how long a node expects other members not to know of a recent event: of a transfer,
-// of a holder, or of a member that was missing. The hand-over of a healthy cluster takes less
-// time.
+// Patience is the time after an event for which a node assumes that other members may not know of
+// the event: a transfer, a new holder, or the return of a missing member. The hand-over of a
+// healthy cluster takes less time.
 const Patience = 15 * time.Second
 
 // Forever is the Until of an entry that only an event ends.

@@ -46,11 +46,11 @@ func newPassage(v, next *View, now int64) *passage {
 	return p
 }
 
-// passAuthority returns the authority in the next view. This node waits for a range that the ring
-// assigns to it while the member that had the range can be asked. Otherwise no other member has the
-// range, and this node takes the range. It waits for HoldDown before that if the member has just
-// gone: a member that leaves hands over by its own ring, and the receiver may still have to pass
-// the range on.
+// passAuthority returns the authority in the next view. If the ring assigns a range to this node,
+// this node waits for the range while the member that had it can be asked. Otherwise no other
+// member has the range, and this node takes it. If the member has just gone, this node first waits
+// for HoldDown: a member that leaves transfers the range to the owner in its own ring, and this
+// receiver may still have to pass it on.
 func (v *View) passAuthority(next *View, now int64) authority {
 	if v == nil {
 		v = &View{View: &cluster.View{Self: -1}, Ring: ring.New(nil)}

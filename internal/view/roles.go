@@ -33,8 +33,8 @@ func (v *View) Holder(id bucket.ID) countsync.Member {
 }
 
 // Answers is part of countsync.Roles. The result is the member that answers for id at present, 0 if
-// there is none. This node is not the result once it has left, when a delayed frame may still
-// arrive.
+// there is none. Once this node has left, the result is never this node. It may still be asked
+// then, because a delayed frame may arrive.
 func (v *View) Answers(id bucket.ID) countsync.Member {
 	if v.Self >= 0 && v.Holds(id) {
 		return v.Hashes[v.Self]
@@ -190,8 +190,9 @@ func extend(arcs []countsync.Range, arc countsync.Range) []countsync.Range {
 	return append(arcs, arc)
 }
 
-// missesSuccessors reports whether a member was away or unknown until just now, and a member that
-// is missing or gone may meanwhile have received ranges that the ring assigns to the first member.
+// missesSuccessors reports whether the given member was away or unknown until just now, and
+// another member, which is missing or gone, may meanwhile have received ranges that the ring
+// assigns to the given member.
 func (v *View) missesSuccessors(member int) bool {
 	return (v.Side < len(v.Points) || v.HasAny(abandonedOrClaimed)) &&
 		slices.ContainsFunc(v.back, func(back uint64) bool { return back == 0 || back == v.Hashes[member] })

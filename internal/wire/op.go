@@ -124,7 +124,7 @@ func (o Op) Passes() bool { return o.properties().passes }
 // GivesBack reports whether a request of op returns units or ends a hold. Such a request must not be sent twice.
 func (o Op) GivesBack() bool { return o.properties().givesBack }
 
-// IsOnce reports whether a request of op is not repeated at another member unless it was not sent.
+// IsOnce reports whether a request of op that was sent must not be repeated at another member.
 func (o Op) IsOnce() bool { return o.properties().once }
 
 // GrantsUnits reports whether a response that arrives after its sender has given up may have granted

@@ -38,7 +38,7 @@ const (
 // Sender sends gossip of a cluster.
 type Sender struct {
 	Label string
-	Key   []byte // nil: no encryption
+	Key   []byte // no encryption if nil
 }
 
 // LabelOf returns the label of a cluster.

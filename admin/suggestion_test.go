@@ -20,7 +20,7 @@ func TestSuggestionIsListedAndAccepted(t *testing.T) {
 	s := a.book.Current()
 	raw := s.Limiter(&s.Rules()[0].Limits[0], "", "123").ID("123")
 	id, since := hex.EncodeToString(raw[:]), time.Now().Add(-time.Hour).Truncate(time.Second)
-	value := fmt.Sprintf(`{"denied":0.75,"since":%d,"rate":4,"at":%d,"until":%d}`, since.Unix(), since.Unix(), time.Now().Add(time.Minute).Unix())
+	value := fmt.Sprintf(`{"denied":0.75,"since":%q,"rate":4,"at":%q,"until":%q}`, since.Format(time.RFC3339), since.Format(time.RFC3339), time.Now().Add(time.Minute).Format(time.RFC3339))
 	require.NoError(t, a.node.Publish("hot/api/"+id, 0, []byte(value)))
 	require.Eventually(t, func() bool { return len(a.book.Suggestions()) == 1 }, 10*time.Second, 5*time.Millisecond)
 
@@ -54,10 +54,10 @@ func TestSuggestionIsListedAndAccepted(t *testing.T) {
 
 func TestGarbageTimesDoNotBreakAnswers(t *testing.T) {
 	a := startTestAPI(t, "rules: [{name: api, key: user, adapt: {latency: 200ms}, raise: {}, limit: {rate: 200, per: 1m}}]")
-	for _, at := range []string{"9000000000000000000", "-9000000000000000000"} {
+	for _, at := range []string{`"9999-12-31T23:59:59.999999999Z"`, `"0000-01-01T00:00:00Z"`} {
 		require.NoError(t, a.node.Publish("adapt/api", 0, []byte(`{"factor":0.5,"at":`+at+`}`)))
-		require.NoError(t, a.node.Publish("override/api/"+strings.Repeat("0", 32), 0, []byte(`{"rate":5,"at":`+at+`,"until":9000000000000000000}`)))
-		require.NoError(t, a.node.Publish("hot/api/"+strings.Repeat("0", 32), 0, []byte(`{"rate":5,"since":-9000000000000000000,"at":`+at+`}`)))
+		require.NoError(t, a.node.Publish("override/api/"+strings.Repeat("0", 32), 0, []byte(`{"rate":5,"at":`+at+`,"until":"9999-12-31T23:59:59.999999999Z"}`)))
+		require.NoError(t, a.node.Publish("hot/api/"+strings.Repeat("0", 32), 0, []byte(`{"rate":5,"since":"0000-01-01T00:00:00Z","at":`+at+`}`)))
 		serial := a.book.Current().Serial()
 		require.Eventually(t, func() bool { return a.book.Current().Serial() > serial }, 10*time.Second, 5*time.Millisecond)
 		for _, path := range []string{"/v1/rules", "/v1/stats", "/v1/overrides", "/v1/suggestions"} {
@@ -71,7 +71,7 @@ func TestGarbageTimesDoNotBreakAnswers(t *testing.T) {
 func TestFactorIsShownWithRuleAndStats(t *testing.T) {
 	d, a := readAPI(t), startTestAPI(t, "rules: [{name: api, key: user, adapt: {latency: 200ms}, limit: {rate: 200, per: 1m}}]")
 	d.exchange(a, "GET", "/v1/rules", "", "/v1/rules", http.StatusOK)
-	require.NoError(t, a.node.Publish("adapt/api", 0, []byte(`{"factor":0.5,"reason":"slow","at":1764489600000}`)))
+	require.NoError(t, a.node.Publish("adapt/api", 0, []byte(`{"factor":0.5,"reason":"slow","at":"2025-11-30T08:00:00Z"}`)))
 	require.Eventually(t, func() bool { return a.book.Current().Adaptations()[0].Factor == 0.5 }, 10*time.Second, 5*time.Millisecond)
 	changed := time.UnixMilli(1764489600000).UTC()
 	want := Factor{Rule: "api", Factor: 0.5, Reason: "slow", Changed: &changed}

@@ -178,7 +178,7 @@ func TestPublishedTextIsShown(t *testing.T) {
 	require.NoError(t, err)
 	p, err := book.Publish(set, rules.Control{By: "jo", Reason: "a launch"})
 	require.NoError(t, err)
-	require.NoError(t, node.Publish("rules/text/00000000000000000008", 0, fmt.Appendf(nil, `{"hash":"%064d","size":9,"id":"%016d","chunks":1,"by":"al","at":1764489600}`, 0, 0)))
+	require.NoError(t, node.Publish("rules/text/00000000000000000008", 0, fmt.Appendf(nil, `{"hash":"%064d","size":9,"id":"%016d","chunks":1,"by":"al","at":"2025-11-30T08:00:00Z"}`, 0, 0)))
 	require.Eventually(t, func() bool { return source.Snapshot().Rules.Refused != "" }, 10*time.Second, 5*time.Millisecond)
 	s := source.Snapshot().Rules
 	require.Equal(t, "version 7 by jo at "+p.At.UTC().Format(time.RFC3339)+", a launch", s.Published)
@@ -190,9 +190,9 @@ func TestFactorsAndHotKeysAreShown(t *testing.T) {
 	book := testnode.Book(t, node, "rules: [{name: r, key: user, adapt: {latency: 1s}, raise: {}, limit: {rate: 9, per: 1m}}]")
 	source := &Node{Node: node, Book: book}
 	require.Empty(t, source.Snapshot().Rules.Factors, "a factor that never changed")
-	now := time.Now().Unix()
-	require.NoError(t, node.Publish("adapt/r", 0, []byte(`{"factor":0.5,"reason":"slow","at":1764489600000}`)))
-	require.NoError(t, node.Publish("hot/r/"+strings.Repeat("0", 32), 0, fmt.Appendf(nil, `{"denied":0.75,"since":%d,"rate":18,"at":%d,"until":%d}`, now-3600, now, now+600)))
+	inHours := func(n time.Duration) string { return time.Now().Add(n * time.Hour).Format(time.RFC3339) }
+	require.NoError(t, node.Publish("adapt/r", 0, []byte(`{"factor":0.5,"reason":"slow","at":"2025-11-30T08:00:00Z"}`)))
+	require.NoError(t, node.Publish("hot/r/"+strings.Repeat("0", 32), 0, fmt.Appendf(nil, `{"denied":0.75,"since":%q,"rate":18,"at":%q,"until":%q}`, inHours(-1), inHours(0), inHours(1))))
 	require.Eventually(t, func() bool { return len(source.Snapshot().Rules.Hot) == 1 }, 10*time.Second, 5*time.Millisecond)
 	s := source.Snapshot().Rules
 	require.Equal(t, []string{"r: 50 % at 08:00:00Z (slow)"}, s.Factors)

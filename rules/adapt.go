@@ -100,21 +100,8 @@ func (l *Limit) Scaled(factor int64) *Limit {
 		return l
 	}
 	now := *l
-	now.base = scale(l.base, factor)
-	now.tiers = scaleAll(l.tiers, factor)
-	if l.values != nil {
-		values := *l.values
-		values.numbers = scaleAll(values.numbers, factor)
-		now.values = &values
-	}
+	now.factor = factor
 	return &now
-}
-
-func scaleAll(all []weir.Limit, factor int64) (scaled []weir.Limit) {
-	for _, l := range all {
-		scaled = append(scaled, scale(l, factor))
-	}
-	return scaled
 }
 
 // scale multiplies the numbers of a limit by a factor in percent, to at least 1. The kept part leaves at

@@ -11,9 +11,9 @@ import (
 
 // Any published factor and suggestion leaves valid limits in force.
 func FuzzFactor(f *testing.F) {
-	f.Add([]byte(`{"factor":0.5,"reason":"slow","at":1764489600000}`))
-	f.Add([]byte(`{"factor":1e-300,"ceiling":-1,"at":-9223372036854775808}`))
-	f.Add([]byte(`{"denied":0.5,"since":-9223372036854775808,"rate":9223372036854775807,"burst":-1,"at":9223372036854775807}`))
+	f.Add([]byte(`{"factor":0.5,"reason":"slow","at":"2025-11-30T08:00:00Z"}`))
+	f.Add([]byte(`{"factor":1e-300,"ceiling":-1,"at":"0000-01-01T00:00:00Z"}`))
+	f.Add([]byte(`{"denied":0.5,"since":"0000-01-01T00:00:00Z","rate":9223372036854775807,"burst":-1,"at":"9999-12-31T23:59:59.999999999Z"}`))
 	f.Fuzz(func(t *testing.T, value []byte) {
 		var shared sharedValues
 		now := time.Now()

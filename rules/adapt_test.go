@@ -88,12 +88,12 @@ func TestFactorMultipliesNumbersOfRule(t *testing.T) {
 	}
 	require.Equal(t, "90-18 26-18 900-18 450-18 3-0 100-0", rates(), "the maximum at first")
 	before := b.Current()
-	set("r", `{"factor":0.5,"reason":"slow","at":1764489600000}`)
+	set("r", `{"factor":0.5,"reason":"slow","at":"2025-11-30T08:00:00Z"}`)
 	set("held", `{"factor":0.2}`)
 	require.Equal(t, "50-10 14-10 500-10 250-10 1-0 100-0", rates())
 	a, ok := b.Current().Adaptation(b.Current().Rules()[0])
 	require.True(t, ok)
-	require.Equal(t, Adaptation{"r", 0.5, "slow", time.UnixMilli(1764489600000)}, a)
+	require.Equal(t, Adaptation{"r", 0.5, "slow", time.UnixMilli(1764489600000).UTC()}, a)
 	require.Len(t, b.Current().Adaptations(), 2)
 	require.Equal(t, map[string]float64{"r": 0.5, "held": 0.2}, b.Stats().Factors)
 	require.Equal(t, map[string]uint64{"slow": 1, "errors": 0, "queue": 0, "recovered": 0, "other": 0}, b.Stats().FactorChanges["r"])
@@ -108,7 +108,7 @@ func TestFactorMultipliesNumbersOfRule(t *testing.T) {
 	require.Equal(t, "100-10 29-10 1000-10 250-10 1-0 100-0", rates(), "a time window opens")
 	counts := b.Current().counts
 	set("r", `{"factor":0.5021,"reason":"slow"}`)
-	require.Same(t, &counts[0], &b.Current().counts[0], "less than a step")
+	require.Same(t, counts[0], b.Current().counts[0], "less than a step")
 	set("r", `{"factor":0.01}`)
 	require.Equal(t, "20-2 5-2 200-2 50-2 1-0 100-0", rates(), "below the minimum")
 	require.EqualValues(t, 5, b.Current().InForce(l).ForTier("free").Rate)
@@ -226,4 +226,31 @@ func BenchmarkFactors(b *testing.B) {
 			}
 		})
 	}
+}
+
+func TestFactorChangeIsCheapWithManyValues(t *testing.T) {
+	allocations := func(values int) float64 {
+		var text strings.Builder
+		text.WriteString("rules:\n- name: r\n  key: user\n  adapt: {latency: 1s}\n  limit:\n    rate: 10\n    per: 1s\n    values:\n")
+		for i := range values {
+			fmt.Fprintf(&text, "      u%d: {rate: %d}\n", i, 100+i)
+		}
+		var shared sharedValues
+		now := time.Now()
+		b := newSharedBook(t, &shared, &now, text.String())
+		n := 0
+		count := testing.AllocsPerRun(20, func() {
+			n++
+			require.NoError(t, shared.Publish("adapt/r", 0, fmt.Appendf(nil, `{"factor":0.%d}`, 30+n%50)))
+			b.refresh()
+		})
+		s := b.Current()
+		l := &s.Rules()[0].Limits[0]
+		last := fmt.Sprint("u", values-1)
+		require.EqualValues(t, (99+values)*(30+n%50)/100, s.Limiter(l, "", last).Limit().Rate)
+		require.Same(t, s.Count(l, "", last), s.Count(l, "", last))
+		require.Zero(t, testing.AllocsPerRun(100, func() { s.Count(l, "", last) }))
+		return count
+	}
+	require.Less(t, allocations(10_000), allocations(10)+10)
 }

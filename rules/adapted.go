@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -19,40 +18,38 @@ type Adaptation struct {
 	At     time.Time // time of the last change
 }
 
-// adaptation is a published state of a rule with Adapt.
+// adaptation is a published Adaptation, as a State of the package adapt. It ends unless it is published again.
 type adaptation struct {
-	Control // is zero: the value has no end
-	state   Adaptation
+	Control
+	Adaptation
 }
 
 const (
-	adaptPrefix = "adapt/"
-	maxChanges  = 20 // maximum number of changes of factors that a Book remembers
+	adaptPrefix = "adapt/" // RULE follows
+	maxChanges  = 20       // maximum number of changes of factors that a Book remembers
 	otherReason = "other"
 )
 
 // changeReasons are the reasons by which changes are counted. A later release may publish others.
-var changeReasons = [...]adapt.Reason{adapt.Slow, adapt.Errors, adapt.Queue, adapt.Recovered, otherReason}
+var changeReasons = [...]string{string(adapt.Slow), string(adapt.Errors), string(adapt.Queue), string(adapt.Recovered), otherReason}
 
-// factorChange is a kind of changes of factors.
-type factorChange struct{ rule, reason string }
-
-// readAdaptation reads the published value of the name of a rule.
-func readAdaptation(name string, value []byte) (controlled, error) {
+// UnmarshalJSON reads a published State.
+func (a *adaptation) UnmarshalJSON(value []byte) error {
 	state, err := adapt.State{}.Follow(value, time.Time{})
-	if err != nil {
-		return nil, fmt.Errorf("rules: %s: %w", name, err)
+	a.Control.Until, a.Adaptation = state.Until, Adaptation{Factor: state.Factor, Reason: string(state.Reason), At: state.At}
+	return err
+}
+
+func (a *adaptation) setName(name string) error {
+	if a.Rule = name; !slices.Contains(changeReasons[:], a.Adaptation.Reason) {
+		a.Adaptation.Reason = otherReason
 	}
-	if !slices.Contains(changeReasons[:], state.Reason) {
-		state.Reason = otherReason
-	}
-	at := time.UnixMilli(min(max(state.At.UnixMilli(), 0), 1000*lastSecond))
-	return &adaptation{state: Adaptation{name, state.Factor, string(state.Reason), at}}, nil
+	return nil
 }
 
 func (a *adaptation) apply(_ *Book, s *Snapshot) {
-	if s.adaptive[a.state.Rule] != nil {
-		s.adapted[a.state.Rule] = a
+	if s.adaptive[a.Rule] != nil {
+		s.adapted[a.Rule] = a.Adaptation
 	}
 }
 
@@ -62,38 +59,10 @@ func (s *Snapshot) factorOf(r *Rule) int64 {
 		return 100
 	}
 	factor := r.Adapt.Max
-	if a := s.adapted[r.Name]; a != nil {
-		factor = min(max(a.state.Factor, r.Adapt.Min), r.Adapt.Max)
+	if a, known := s.adapted[r.Name]; known {
+		factor = min(max(a.Factor, r.Adapt.Min), r.Adapt.Max)
 	}
 	return int64(math.Round(factor * 100))
-}
-
-// setCounts makes the Limiters of the rules whose numbers differ from those of the counts in s: the factor has
-// changed, or the open time windows, which were wasOpen. Counts in use continue with the new numbers.
-func (s *Snapshot) setCounts(b *Book, wasOpen uint64) {
-	isOwn := false // s may change counts and factors, which it shares with earlier Snapshots
-	for _, r := range s.rules {
-		factor := s.factorOf(r)
-		isTimed := s.open != wasOpen && slices.ContainsFunc(r.Limits, func(l Limit) bool { return l.times != nil })
-		if factor == s.factors[r.Index] && !isTimed {
-			continue
-		}
-		if !isOwn {
-			s.counts, s.factors, isOwn = slices.Clone(s.counts), slices.Clone(s.factors), true
-		}
-		s.factors[r.Index] = factor
-		for i := range r.Limits {
-			full, l := r.Limits[i].at(s.open), s.InForce(&r.Limits[i])
-			counts, err := newCounts(b.node, l)
-			if err != nil { // the node is closed
-				return
-			}
-			for v := range counts {
-				counts[v].full = Capacity(full.numbers(v))
-			}
-			s.counts[l.Index] = counts
-		}
-	}
 }
 
 // Afford returns the units that a request spends at l, the Limiter of For. A request that costs more than its
@@ -110,10 +79,8 @@ func (s *Snapshot) Adaptation(r *Rule) (a Adaptation, ok bool) {
 	if r.Adapt == nil {
 		return a, false
 	}
-	if of := s.adapted[r.Name]; of != nil {
-		a = of.state
-	}
-	a.Rule, a.Factor = r.Name, float64(s.factors[r.Index])/100
+	a = s.adapted[r.Name]
+	a.Rule, a.Factor = r.Name, float64(s.factorOf(r))/100
 	return a, true
 }
 
@@ -129,13 +96,15 @@ func (s *Snapshot) Adaptations() (all []Adaptation) {
 
 // recordAdaptations counts and logs the changes of factors since an earlier Snapshot. The log is limited. The
 // caller must hold mu.
-func (b *Book) recordAdaptations(before, now map[string]*adaptation) {
-	for rule, of := range now {
-		a := of.state
-		if was := before[rule]; was != nil && a.Factor == was.state.Factor || b.current.Load() == nil {
+func (b *Book) recordAdaptations(before, now map[string]Adaptation) {
+	for rule, a := range now {
+		if was, known := before[rule]; known && a.Factor == was.Factor || b.current.Load() == nil {
 			continue
 		}
-		b.changed[factorChange{rule, a.Reason}]++
+		if b.changed[rule] == nil {
+			b.changed[rule] = make(map[string]uint64)
+		}
+		b.changed[rule][a.Reason]++
 		b.changes = append(b.changes, a)
 		b.changes = b.changes[max(0, len(b.changes)-maxChanges):]
 		if unlogged, due := b.rescaled.Due(time.Now()); due {
@@ -161,7 +130,7 @@ func (b *Book) factorStats(s *BookStats, now *Snapshot) {
 		s.Factors[a.Rule] = a.Factor
 		s.FactorChanges[a.Rule] = make(map[string]uint64)
 		for _, reason := range changeReasons {
-			s.FactorChanges[a.Rule][string(reason)] = b.changed[factorChange{a.Rule, string(reason)}]
+			s.FactorChanges[a.Rule][reason] = b.changed[a.Rule][reason]
 		}
 	}
 }

@@ -24,6 +24,7 @@ import (
 const (
 	adaptEvery = 250 * time.Millisecond // interval between two reports or decisions, if the rule has requests
 	adaptIdle  = time.Second            // interval between two calls of run, if no rule has requests
+	factorTerm = time.Hour              // the time after which a published factor ends; half of it before the factor is published again
 )
 
 // newMeasureLimit returns the limit of the counts of measurements, which denies nothing. The Rate is
@@ -52,6 +53,8 @@ func (n *numbers) sample() adapt.Sample {
 
 func measureKey(rule string, measure int) string { return rule + "|" + measures[measure] }
 
+func newAdapter(b *Book) *adapter { return &adapter{book: b, decisions: make(map[string]*decision)} }
+
 // adapter reports the measurements of a node, and decides the factors of which the node is the decider.
 type adapter struct {
 	book       *Book
@@ -72,38 +75,19 @@ type decision struct {
 	active  bool    // the counts have changed
 }
 
-// adapt reports and decides until ctx is done. Without rules with Adapt, it waits for them.
-func (b *Book) adapt(ctx context.Context) {
-	a := &adapter{book: b, decisions: make(map[string]*decision)}
-	var due <-chan time.Time
-	for adapts := b.adapts; ; {
-		select {
-		case <-ctx.Done():
-			return
-		case <-adapts:
-			due, adapts = time.After(adaptEvery), nil
-			continue
-		case <-due:
-		}
-		switch s := b.Current(); {
-		case len(s.adaptive) == 0:
-			due, adapts = nil, b.adapts
-		case a.run(ctx, s, time.Now()):
-			due = time.After(adaptEvery)
-		default:
-			due = time.After(adaptIdle)
-		}
+// run reports and decides once for each rule with Adapt. It returns the time until the next call, or 0 without such
+// rules.
+func (a *adapter) run(ctx context.Context) (next time.Duration) {
+	s, now, err := a.book.Current(), time.Now(), error(nil)
+	if len(s.adaptive) == 0 {
+		return 0
 	}
-}
-
-// run handles each rule with Adapt once, and reports whether one has requests.
-func (a *adapter) run(ctx context.Context, s *Snapshot, now time.Time) (active bool) {
-	var err error
 	if a.limiter == nil {
 		if a.limiter, err = a.book.node.Limiter(newMeasureLimit()); err != nil { // the node is closed
-			return false
+			return adaptIdle
 		}
 	}
+	next = adaptIdle
 	ctx, cancel := context.WithTimeout(ctx, adaptEvery)
 	defer cancel()
 	members := a.book.node.Members()
@@ -128,7 +112,9 @@ func (a *adapter) run(ctx context.Context, s *Snapshot, now time.Time) (active b
 			a.decisions[name] = new(decision)
 		}
 		d := a.decisions[name]
-		active = active || !sample.IsEmpty() || d != nil && d.active
+		if !sample.IsEmpty() || d != nil && d.active {
+			next = adaptEvery
+		}
 		all.Go(func() {
 			a.report(ctx, name, sample)
 			if d != nil {
@@ -137,7 +123,7 @@ func (a *adapter) run(ctx context.Context, s *Snapshot, now time.Time) (active b
 		})
 	}
 	all.Wait()
-	return active
+	return next
 }
 
 // isDecider reports whether this node decides the factor of a rule. The decider is the owner of the first count,
@@ -200,7 +186,7 @@ func (a *adapter) read(ctx context.Context, rule string, d *decision) (sample ad
 	return sum.sample(), ok
 }
 
-// decide computes the factor of a rule, and publishes a factor that has changed by 1 %. A side without a majority
+// decide computes the factor of a rule, and publishes a factor that has changed by 1 % or will end. A side without a majority
 // publishes low versions, so that the value of the majority replaces its values after the split.
 func (a *adapter) decide(ctx context.Context, r *Rule, d *decision, hasMajority bool) {
 	sample, ok := a.read(ctx, r.Name, d)
@@ -211,9 +197,11 @@ func (a *adapter) decide(ctx context.Context, r *Rule, d *decision, hasMajority 
 	a.follow(r.Name, d, now)
 	before := d.State
 	d.State = d.Next(boundsOf(r), sample, now)
-	if math.Round(100*cmp.Or(before.Factor, r.Adapt.Max)) == math.Round(100*d.Factor) {
+	isSame := math.Round(100*cmp.Or(before.Factor, r.Adapt.Max)) == math.Round(100*d.Factor)
+	if isSame && (d.Until.IsZero() || d.Until.Sub(now) > factorTerm/2 || sample.IsEmpty()) {
 		return
 	}
+	d.Until = now.Add(factorTerm).UTC()
 	var version uint64 // of the present time
 	if !hasMajority {
 		version = d.version + 1
@@ -226,15 +214,17 @@ func (a *adapter) decide(ctx context.Context, r *Rule, d *decision, hasMajority 
 	a.book.refresh()
 }
 
-// follow replaces the State by a value that another node has published.
+// follow replaces the State by a value that another node has published. If the value has ended, the State begins
+// anew.
 func (a *adapter) follow(rule string, d *decision, now time.Time) {
-	values, _ := a.book.values.Published(adaptPrefix + rule)
-	if len(values) == 0 || values[0].Name != adaptPrefix+rule || values[0].Version == d.version {
-		return
-	}
-	d.version = values[0].Version
-	if own := d.Encode(); !bytes.Equal(own, values[0].Value) {
-		d.State, _ = d.Follow(values[0].Value, now) // an invalid value is replaced
+	switch v, known := a.book.published(adaptPrefix + rule); {
+	case !known && !d.Until.IsZero():
+		d.State = adapt.State{}
+	case known && v.Version != d.version:
+		d.version = v.Version
+		if own := d.Encode(); !bytes.Equal(own, v.Value) {
+			d.State, _ = d.Follow(v.Value, now) // an invalid value is replaced
+		}
 	}
 }
 

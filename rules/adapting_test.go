@@ -316,9 +316,9 @@ func TestDeciderContinuesPublishedFactor(t *testing.T) {
 			value string
 			want  float64
 		}{
-			{`{"factor":0.5,"ceiling":0.5,"reason":"slow","at":0}`, 0.5},
-			{`{"factor":0.1,"reason":"slow","at":0}`, 0.3},           // the minimum
-			{`{"factor":0.7,"reason":"slow","at":99999999999}`, 0.7}, // a clock that is ahead
+			{`{"factor":0.5,"ceiling":0.5,"reason":"slow","at":"1970-01-01T00:00:00Z"}`, 0.5},
+			{`{"factor":0.1,"reason":"slow","at":"1970-01-01T00:00:00Z"}`, 0.3}, // the minimum
+			{`{"factor":0.7,"reason":"slow","at":"2999-01-01T00:00:00Z"}`, 0.7}, // a clock that is ahead
 			{`{"factor":7}`, 1}, // cannot be read
 		} {
 			require.NoError(t, node.Publish(adaptPrefix+"r", 0, []byte(step.value)))
@@ -327,7 +327,7 @@ func TestDeciderContinuesPublishedFactor(t *testing.T) {
 			}
 			require.InDelta(t, step.want, factor(), 0.001, step.value)
 		}
-		require.NoError(t, node.Publish(adaptPrefix+"r", 0, []byte(`{"factor":0.5,"reason":"slow","at":0}`)))
+		require.NoError(t, node.Publish(adaptPrefix+"r", 0, []byte(`{"factor":0.5,"reason":"slow","at":"1970-01-01T00:00:00Z"}`)))
 		for range 400 {
 			meter.RecordDenial()
 			request()
@@ -367,4 +367,40 @@ func TestFirstFactorOfMinorityHasLowestVersion(t *testing.T) {
 	values, _ := node.Published(adaptPrefix)
 	require.Len(t, values, 1)
 	require.EqualValues(t, 1, values[0].Version)
+}
+
+func TestFactorEndsAfterRuleLosesAdapt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const text = "rules: [{name: r, key: global, limit: {rate: 10, per: 1s}, adapt: {latency: 1s}}]"
+		node := startNode(t)
+		book := staticBook(t, node, text)
+		meter := book.Current().Meter(book.Current().Rules()[0])
+		published := func() []weir.Published {
+			values, _ := node.Published(adaptPrefix)
+			return values
+		}
+		time.Sleep(time.Second)
+		for end := time.Now().Add(2 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+			now := time.Now()
+			meter.RecordStart(now)
+			meter.RecordDone(now.Add(-10*time.Second), now, time.Second, false)
+			meter.RecordDenial()
+		}
+		time.Sleep(time.Minute)
+		require.Len(t, published(), 1)
+		factor := func() float64 { return book.Current().Adaptations()[0].Factor }
+		low := factor()
+		require.Less(t, low, 1.0)
+		for end := time.Now().Add(2 * factorTerm); time.Now().Before(end); time.Sleep(time.Minute) {
+			now := time.Now()
+			meter.RecordStart(now)
+			meter.RecordDone(now, now, time.Second, false)
+		}
+		require.InDelta(t, low, factor(), 0.001, "the rule has requests")
+		require.NoError(t, book.Replace(mustParse(t, "version: 1\nrules: [{name: r, key: global, limit: {rate: 10, per: 1s}}]")))
+		time.Sleep(factorTerm + time.Second)
+		require.Empty(t, published())
+		require.NoError(t, book.Replace(mustParse(t, "version: 2\n"+text)))
+		require.InDelta(t, 1, factor(), 0.001)
+	})
 }

@@ -11,11 +11,11 @@ import (
 // Block refuses the requests of a client, or of a key of a rule. A refused request meets no rule,
 // also if it is exempt.
 type Block struct {
-	Control // By and At are zero in a Block of the file. Clients do not receive the Reason
-	Kind    BlockKind
-	Network netip.Prefix // addresses of BlockIP; an address is a network of all its bits
-	Rule    string       // name of the rule of BlockKey
-	ID      [16]byte     // the keyed hash of a user, an API key or a key that an operator blocked, whose text is never published
+	Control              // By and At are zero in a Block of the file. Clients do not receive the Reason
+	Kind    BlockKind    `json:"-"`
+	Network netip.Prefix `json:"-"` // addresses of BlockIP; an address is a network of all its bits
+	Rule    string       `json:"-"` // name of the rule of BlockKey
+	ID      [16]byte     `json:"-"` // the keyed hash of a user, an API key or a key that an operator blocked, whose text is never published
 }
 
 // BlockKind is the kind of the clients or keys that a Block refuses.
@@ -172,7 +172,7 @@ func (s *Snapshot) KeyBlock(l *Limit, key string) *Block {
 		}
 	}
 	if of := s.overrides[l.Index]; of != nil {
-		if o := of[s.counts[l.Index][0].Limiter.ID(key)]; o != nil {
+		if o := of[s.id(l, key)]; o != nil {
 			return inForce(o.block, s.now)
 		}
 	}

@@ -135,7 +135,7 @@ rules:
 
 func TestBlocksOfOperatorsSpreadWithoutTexts(t *testing.T) {
 	var shared sharedValues
-	now := time.Unix(1_800_000_000, 0)
+	now := time.Unix(1_800_000_000, 0).UTC()
 	here, there := newSharedBook(t, &shared, &now, blockable), newSharedBook(t, &shared, &now, blockable)
 	secret, end := "sk-0123456789", now.Add(time.Minute)
 	keyed := func(limit string) func(*Snapshot) *Block {
@@ -195,7 +195,7 @@ func TestBlocksOfOperatorsSpreadWithoutTexts(t *testing.T) {
 
 func TestInvalidBlocksAreRefused(t *testing.T) {
 	var shared sharedValues
-	now := time.Unix(1_800_000_000, 0)
+	now := time.Unix(1_800_000_000, 0).UTC()
 	b := newSharedBook(t, &shared, &now, blockable)
 	for text, block := range map[string]Block{
 		"10.0.0.0/33": {Kind: BlockIP}, "": {Kind: BlockUser}, strings.Repeat("k", 1025): {Kind: BlockAPIKey}, "k": {Kind: BlockKey, Rule: "none"},
@@ -207,10 +207,10 @@ func TestInvalidBlocksAreRefused(t *testing.T) {
 	}
 	for _, name := range []string{"", "ip/", "ip/192.0.2.1", "ip/192.0.2.1/24", "user/", "user/ab", "user/" + strings.Repeat("AB", 16), "user/" + strings.Repeat("ab", 17), "key/" + strings.Repeat("ab", 15), "ban/x"} {
 		require.ErrorIs(t, b.UnblockName(name), weir.ErrInvalid, name)
-		require.NoError(t, shared.Publish(blockPrefix+name, 0, []byte(`{"at":1}`)))
+		require.NoError(t, shared.Publish(blockPrefix+name, 0, []byte(`{"at":"2026-11-30T08:00:00Z"}`)))
 	}
 	require.NoError(t, shared.Publish("block/ip/192.0.2.0/24", 0, []byte(`{`)))
-	require.NoError(t, shared.Publish("block/key/gone/"+strings.Repeat("ab", 16), 0, []byte(`{"at":1}`)))
+	require.NoError(t, shared.Publish("block/key/gone/"+strings.Repeat("ab", 16), 0, []byte(`{"at":"2026-11-30T08:00:00Z"}`)))
 	b.refresh()
 	require.Len(t, b.Blocks(), 1, "the rule need not be in the file any more")
 	shared.fails = errors.New("no room")
@@ -220,7 +220,7 @@ func TestInvalidBlocksAreRefused(t *testing.T) {
 
 func TestOverrideWithRateZeroBlocksKey(t *testing.T) {
 	var shared sharedValues
-	now := time.Unix(1_800_000_000, 0)
+	now := time.Unix(1_800_000_000, 0).UTC()
 	b := newSharedBook(t, &shared, &now, blockable)
 	end := now.Add(time.Hour)
 	require.NoError(t, b.Override("api/2", "u", Override{Control: Control{Until: end, Reason: "r"}}))

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -37,36 +36,19 @@ func (b *Block) setName(name string) error {
 	if blockKindTable.UnmarshalText(&b.Kind, []byte(kind)) != nil {
 		return wrong
 	}
+	var err error
 	switch b.Kind {
 	case BlockIP:
 		b.Network, _ = networkOf(rest)
 	case BlockKey:
-		at := strings.LastIndexByte(rest, '/')
-		b.Rule, rest = rest[:max(0, at)], rest[at+1:]
-		fallthrough
+		err = cutID(rest, &b.Rule, &b.ID)
 	default:
-		if id, err := hex.DecodeString(rest); err != nil || copy(b.ID[:], id) != len(id) {
-			return wrong
-		}
+		err = cutID(name, &kind, &b.ID)
 	}
-	if b.Name() != name || b.Kind == BlockIP && !b.Network.IsValid() {
+	if err != nil || b.Name() != name || b.Kind == BlockIP && !b.Network.IsValid() {
 		return wrong
 	}
 	return nil
-}
-
-// readBlock reads the published value of a Name.
-func readBlock(name string, value []byte) (controlled, error) {
-	b := new(Block)
-	if err := b.setName(name); err != nil {
-		return nil, err
-	}
-	var p publishedControl
-	if err := json.Unmarshal(value, &p); err != nil {
-		return nil, fmt.Errorf("rules: %s: %w", name, err)
-	}
-	b.Control = p.control()
-	return b, nil
 }
 
 // blocks are the Blocks of operators in a Snapshot.
@@ -144,7 +126,7 @@ func (b *Book) Block(text string, o Block) (Block, error) {
 		err = o.prepare("Block", b.now())
 	}
 	if err == nil {
-		err = b.publish(blockPrefix+o.Name(), o.Control.published())
+		err = b.publish(blockPrefix+o.Name(), o)
 	}
 	return o, err
 }

@@ -29,16 +29,16 @@ type Book struct {
 
 	mu        sync.Mutex // protects changes of current, and the fields below
 	stats     BookStats
-	seen      string                  // hash of the text of the source that was last read
-	seenErr   error                   // the reason why that text was refused; nil if it was not
-	accepted  string                  // hash of the text of the source that was last put in force
-	revision  uint64                  // revision of the published values
-	records   map[string]record       // by the name of the published value
-	nextPast  time.Time               // time of the next end of a published value, or change of a time window; zero if there is none
-	swapped   time.Time               // time of the last swap, by the wall clock
-	openTimes []string                // names of the time windows that are open
-	changes   []Adaptation            // the last changes of factors, at most maxChanges
-	changed   map[factorChange]uint64 // number of changes of factors
+	seen      string                       // hash of the text of the source that was last read
+	seenErr   error                        // the reason why that text was refused; nil if it was not
+	accepted  string                       // hash of the text of the source that was last put in force
+	revision  uint64                       // revision of the published values
+	records   map[string]record            // by the name of the published value
+	nextPast  time.Time                    // time of the next end of a published value, or change of a time window; zero if there is none
+	swapped   time.Time                    // time of the last swap, by the wall clock
+	openTimes []string                     // names of the time windows that are open
+	changes   []Adaptation                 // the last changes of factors, at most maxChanges
+	changed   map[string]map[string]uint64 // number of changes of factors, by rule and reason
 
 	blocked [blockKinds]atomic.Uint64 // requests that Blocks refused
 
@@ -46,7 +46,7 @@ type Book struct {
 
 	unread, unfit, unadopted, rescaled loglimit.Line // limits of log lines about published values and factors
 
-	adapts chan struct{} // signals that the current Snapshot may have rules with Adapt
+	adapting, raising loop // while the current Snapshot has rules with Adapt or Raise
 
 	stop    context.CancelFunc
 	stopped sync.WaitGroup
@@ -108,7 +108,7 @@ func Static(node *weir.Node, set *Set) (*Book, error) {
 
 func newBook(node *weir.Node, v values, log *slog.Logger) *Book {
 	log = cmp.Or(log, slog.Default())
-	return &Book{node: node, values: v, log: log, now: time.Now, changed: make(map[factorChange]uint64), adapts: make(chan struct{}, 1)}
+	return &Book{node: node, values: v, log: log, now: time.Now, changed: make(map[string]map[string]uint64), adapting: make(loop, 1), raising: make(loop, 1)}
 }
 
 func (b *Book) start(watch func(context.Context)) {
@@ -116,8 +116,8 @@ func (b *Book) start(watch func(context.Context)) {
 	b.stop = stop
 	b.stopped.Go(func() { watch(ctx) })
 	b.stopped.Go(func() { b.follow(ctx) })
-	b.stopped.Go(func() { b.seekHotKeys(ctx) })
-	b.stopped.Go(func() { b.adapt(ctx) })
+	b.stopped.Go(func() { b.raising.run(ctx, seekEvery, b.seekHotKeys) })
+	b.stopped.Go(func() { b.adapting.run(ctx, adaptEvery, newAdapter(b).run) })
 }
 
 // follow reads the published values after each change, at the end of each value and when a time window

@@ -449,7 +449,7 @@ rules:
 
 func TestOverrideAppliesToKeyOnAllNodes(t *testing.T) {
 	var shared sharedValues
-	now := time.Unix(1_800_000_000, 0)
+	now := time.Unix(1_800_000_000, 0).UTC()
 	here, there := newSharedBook(t, &shared, &now, overridable), newSharedBook(t, &shared, &now, overridable)
 	limit := func(b *Book, name, tier, key string) weir.Limit {
 		s := b.Current()
@@ -501,7 +501,7 @@ func TestOverrideAppliesToKeyOnAllNodes(t *testing.T) {
 
 func TestOverridesEndOnTime(t *testing.T) {
 	var shared sharedValues
-	now := time.Unix(1_800_000_000, 0)
+	now := time.Unix(1_800_000_000, 0).UTC()
 	b := newSharedBook(t, &shared, &now, overridable)
 	for key, minutes := range map[string]int{"a": 3, "k": 1, "c": 2} {
 		require.NoError(t, b.Override("r", key, Override{Rate: 99, Control: Control{Until: now.Add(time.Duration(minutes) * time.Minute)}}))
@@ -524,7 +524,7 @@ func TestOverridesEndOnTime(t *testing.T) {
 
 func TestOverridesSurviveReload(t *testing.T) {
 	var shared sharedValues
-	now := time.Unix(1_800_000_000, 0)
+	now := time.Unix(1_800_000_000, 0).UTC()
 	b := newSharedBook(t, &shared, &now, overridable)
 	require.NoError(t, b.Override("r", "k", Override{Rate: 99}))
 	require.NoError(t, b.enforce(mustParse(t, strings.ReplaceAll(overridable, "rate: 10", "rate: 11"))))
@@ -541,7 +541,7 @@ func TestOverridesSurviveReload(t *testing.T) {
 
 func TestInvalidOverridesAreRefused(t *testing.T) {
 	var shared sharedValues
-	now := time.Unix(1_800_000_000, 0)
+	now := time.Unix(1_800_000_000, 0).UTC()
 	b := newSharedBook(t, &shared, &now, overridable)
 	for _, c := range []struct {
 		about, limit, key string
@@ -570,12 +570,12 @@ func TestInvalidOverridesAreRefused(t *testing.T) {
 
 func TestPublishedOverridesAreValidated(t *testing.T) {
 	var shared sharedValues
-	now := time.Unix(1_800_000_000, 0)
+	now := time.Unix(1_800_000_000, 0).UTC()
 	b := newSharedBook(t, &shared, &now, overridable)
 	good := publishedName("r", [16]byte{1})
 	for name, value := range map[string]string{
 		"override/": "{}", "override/r": "{}", "override/r/xyz": "{}", publishedName("r", [16]byte{2}): "{", publishedName("none", [16]byte{3}): `{"rate":5}`,
-		publishedName("r", [16]byte{4}): `{"at":9}`, publishedName("r", [16]byte{5}): `{"rate":5,"burst":9}`, publishedName("r", [16]byte{6}): `{"rate":1e99}`,
+		publishedName("r", [16]byte{4}): `{"at":"2026-11-30T08:00:00Z"}`, publishedName("r", [16]byte{5}): `{"rate":5,"burst":9}`, publishedName("r", [16]byte{6}): `{"rate":1e99}`,
 		"override/r/" + strings.Repeat("zz", 16): `{"rate":5}`, good: `{"rate":5,"later":"than this version"}`,
 	} {
 		require.NoError(t, shared.Publish(name, 0, []byte(value)))
@@ -594,7 +594,7 @@ func TestPublishedOverridesAreValidated(t *testing.T) {
 
 func TestSnapshotDoesNotAllocate(t *testing.T) {
 	var shared sharedValues
-	now := time.Unix(1_800_000_000, 0)
+	now := time.Unix(1_800_000_000, 0).UTC()
 	b := newSharedBook(t, &shared, &now, overridable)
 	require.NoError(t, b.Override("r", "k", Override{Rate: 99}))
 	s := b.Current()
@@ -609,13 +609,13 @@ func TestSnapshotDoesNotAllocate(t *testing.T) {
 // is a single log line.
 func TestUnreadableOverridesAreLoggedOnce(t *testing.T) {
 	var shared sharedValues
-	now := time.Unix(1_800_000_000, 0)
+	now := time.Unix(1_800_000_000, 0).UTC()
 	b := newSharedBook(t, &shared, &now, overridable)
 	log := new(journal)
 	b.log = slog.New(slog.NewTextHandler(log, nil))
 	for i := range 50 {
 		require.NoError(t, shared.Publish(publishedName("r", [16]byte{byte(i)}), 1, []byte("{")))
-		require.NoError(t, shared.Publish(publishedName("dated", [16]byte{byte(i)}), 1, []byte(`{"rate":1,"per":3600000000000,"at":1}`)))
+		require.NoError(t, shared.Publish(publishedName("dated", [16]byte{byte(i)}), 1, []byte(`{"rate":1,"per":3600000000000}`)))
 	}
 	b.refresh()
 	require.Equal(t, 1, log.count("ignored a published control; set it again or remove it\" name="))

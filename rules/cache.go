@@ -24,14 +24,10 @@ type cacheHeader struct {
 	Source string `json:"source"`
 	Hash   string `json:"sha256"`
 
-	Published *cachedText `json:"published,omitempty"` // nil for a text of the source
-}
-
-// cachedText is the head of a published text.
-type cachedText struct {
-	publishedControl
-	Version uint64 `json:"version"` // of the rules
-	Values  uint64 `json:"values"`  // version of the published values
+	// These fields are zero for a text of the source.
+	Control
+	Version uint64 `json:"version,omitempty"` // of the rules
+	Values  uint64 `json:"values,omitempty"`  // version of the published values
 }
 
 const maxCacheHeader = 4096

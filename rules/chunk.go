@@ -36,7 +36,7 @@ type textHead struct {
 	Size   int    `json:"size"`   // of the text, in bytes
 	ID     string `json:"id"`     // first 16 hexadecimal digits of the SHA-256 of the compressed text
 	Chunks int    `json:"chunks"` // number of chunks
-	publishedControl
+	Control
 
 	version   uint64 // of the rules
 	published uint64 // version of the published values

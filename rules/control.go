@@ -13,19 +13,13 @@ import (
 
 // Control is the part that all kinds of values have in common that operators set at run time, such as
 // an Override. The values are published to all nodes.
+//
+// A published value has a Control, and the other fields that are not in its name, as JSON.
 type Control struct {
-	Until  time.Time // end, in whole seconds; if zero, there is no end
-	By     string    // author, at most 128 bytes
-	Reason string    // reason, at most 256 bytes
-	At     time.Time // time at which it was set, in whole seconds
-}
-
-// publishedControl is the format of a Control in a published value.
-type publishedControl struct {
-	Until  int64  `json:"until,omitempty"` // s
-	By     string `json:"by,omitempty"`
-	Reason string `json:"reason,omitempty"`
-	At     int64  `json:"at"` // s
+	Until  time.Time `json:"until,omitzero"`   // end, in whole seconds; if zero, there is no end
+	By     string    `json:"by,omitempty"`     // author, at most 128 bytes
+	Reason string    `json:"reason,omitempty"` // reason, at most 256 bytes
+	At     time.Time `json:"at,omitzero"`      // time at which it was set, in whole seconds
 }
 
 const (
@@ -36,44 +30,29 @@ const (
 // controlled is a value of one kind.
 type controlled interface {
 	control() *Control
+	// setName sets the fields that are in the name of the value, without the prefix, and checks all fields. The
+	// value may come from any node.
+	setName(name string) error
 	// apply puts the value in force in s. The caller must hold b.mu.
 	apply(b *Book, s *Snapshot)
 }
 
 // controlKind is a kind of values that operators publish.
 type controlKind struct {
-	prefix string // of the names of its published values
-	// read reads the value of a name without the prefix. It may come from any node.
-	read func(name string, value []byte) (controlled, error)
+	prefix string            // of the names of its published values
+	make   func() controlled // the result is invalid without the fields that a value must have
 }
 
 // controlKinds has all kinds. It is never changed.
-var controlKinds = [...]controlKind{{overridePrefix, readOverride}, {blockPrefix, readBlock}, {switchPrefix, readSwitch}, {adaptPrefix, readAdaptation}, {hotPrefix, readHotKey}}
+var controlKinds = [...]controlKind{
+	{overridePrefix, func() controlled { return &grant{Override: Override{Rate: -1}} }},
+	{blockPrefix, func() controlled { return new(Block) }},
+	{switchPrefix, func() controlled { return &Switch{Mode: -2} }},
+	{adaptPrefix, func() controlled { return new(adaptation) }},
+	{hotPrefix, func() controlled { return new(Suggestion) }},
+}
 
 func (c *Control) control() *Control { return c }
-
-func (c *Control) published() publishedControl {
-	p := publishedControl{By: c.By, Reason: c.Reason, At: c.At.Unix()}
-	if !c.Until.IsZero() {
-		p.Until = c.Until.Unix()
-	}
-	return p
-}
-
-func (p *publishedControl) control() Control {
-	c := Control{By: p.By, Reason: p.Reason, At: unixTime(p.At)}
-	if p.Until != 0 {
-		c.Until = unixTime(max(p.Until, 1)) // 0 stands for no end
-	}
-	return c
-}
-
-// lastSecond is the last second that RFC 3339 can express.
-const lastSecond = 253_402_300_799
-
-// unixTime returns the time of a published value, within the times that RFC 3339 can express. It is never 0,
-// which stands for no end.
-func unixTime(s int64) time.Time { return time.Unix(min(max(s, 1), lastSecond), 0) }
 
 // until returns the end for a log line.
 func (c *Control) until() string {
@@ -87,7 +66,7 @@ func (c *Control) isPast(now time.Time) bool { return !c.Until.IsZero() && !now.
 
 // prepare checks the Control of a new value, and sets At. The error names the kind of the value.
 func (c *Control) prepare(kind string, now time.Time) error {
-	c.At, c.Until = now.Truncate(time.Second), c.Until.Truncate(time.Second)
+	c.At, c.Until = now.UTC().Truncate(time.Second), c.Until.UTC().Truncate(time.Second)
 	switch {
 	case len(c.By) > maxByBytes:
 		return fmt.Errorf("%w %s: By has %d bytes: use at most %d", weir.ErrInvalid, kind, len(c.By), maxByBytes)
@@ -99,19 +78,30 @@ func (c *Control) prepare(kind string, now time.Time) error {
 	return nil
 }
 
-// publish publishes a value in its format, and puts it in force on this node.
-func (b *Book) publish(name string, format any) error {
-	value, _ := json.Marshal(format) // never fails for numbers and texts
-	if err := b.values.Publish(name, 0, value); err != nil {
+// publish publishes a value, and puts it in force on this node.
+func (b *Book) publish(name string, value any) error {
+	text, err := json.Marshal(value)
+	if err != nil { // a time after the year 9999
+		return fmt.Errorf("%w Control: %w", weir.ErrInvalid, err)
+	}
+	if err := b.values.Publish(name, 0, text); err != nil {
 		return err
 	}
 	b.refresh()
 	return nil
 }
 
+// published returns the published value of a name.
+func (b *Book) published(name string) (v weir.Published, known bool) {
+	if values, _ := b.values.Published(name); len(values) > 0 && values[0].Name == name {
+		return values[0], true
+	}
+	return v, false
+}
+
 // withdraw deletes a published value on all nodes. Without such a value, withdraw does nothing.
 func (b *Book) withdraw(name string) error {
-	if values, _ := b.values.Published(name); len(values) == 0 || values[0].Name != name {
+	if _, known := b.published(name); !known {
 		return nil
 	}
 	if err := b.values.Publish(name, 0, nil); err != nil {
@@ -142,9 +132,8 @@ func (b *Book) refresh() {
 // swap makes a Snapshot with the published values current. The caller must hold mu.
 func (b *Book) swap(s Snapshot, now time.Time) {
 	records := make(map[string]record, len(b.records))
-	before, adapted := s.switches, s.adapted
-	s.overrides, s.switches, s.blocks, s.adapted, s.hot = make([]map[[16]byte]*granted, len(s.limits)), nil, nil, make(map[string]*adaptation), nil
-	wasOpen := s.open
+	before := s
+	s.overrides, s.switches, s.blocks, s.adapted, s.hot = make([]map[[16]byte]*granted, len(s.limits)), nil, nil, make(map[string]Adaptation), nil
 	s.open, b.nextPast = s.openAt(now)
 	if open := s.OpenTimeWindows(); !slices.Equal(open, b.openTimes) {
 		b.log.Info("time windows opened or closed", "open", open)
@@ -160,7 +149,11 @@ func (b *Book) swap(s Snapshot, now time.Time) {
 		for _, v := range values {
 			r, known := b.records[v.Name]
 			if !known || !bytes.Equal(r.value, v.Value) {
-				r = b.read(kind, v)
+				var err error
+				r.value = v.Value
+				if r.controlled, err = kind.read(v); err != nil {
+					b.logUnread(v.Name, err)
+				}
 			}
 			records[v.Name] = r
 			if r.controlled == nil {
@@ -184,26 +177,27 @@ func (b *Book) swap(s Snapshot, now time.Time) {
 	if s.blocks != nil {
 		s.blocks.networks = sortBlocked(s.blocks.networks)
 	}
-	s.setCounts(b, wasOpen)
-	b.logSwitches(before, s.switches)
-	b.recordAdaptations(adapted, s.adapted)
+	s.setCounts(b.node)
+	b.logSwitches(before.switches, s.switches)
+	b.recordAdaptations(before.adapted, s.adapted)
 	s.setModes()
 	s.serial++
 	b.current.Store(&s)
-	if len(s.adaptive) > 0 {
-		select {
-		case b.adapts <- struct{}{}:
-		default:
-		}
-	}
+	b.adapting.wake(len(s.adaptive) > 0)
+	b.raising.wake(len(s.raising) > 0)
 }
 
-func (b *Book) read(kind *controlKind, v weir.Published) record {
-	read, err := kind.read(strings.TrimPrefix(v.Name, kind.prefix), v.Value)
-	if err != nil {
-		b.logUnread(v.Name, err)
+// read reads a published value, or returns nil and an error.
+func (k *controlKind) read(v weir.Published) (controlled, error) {
+	read := k.make()
+	err := json.Unmarshal(v.Value, read)
+	if err == nil {
+		err = read.setName(strings.TrimPrefix(v.Name, k.prefix))
 	}
-	return record{read, v.Value}
+	if err != nil {
+		return nil, err
+	}
+	return read, nil
 }
 
 // logUnread logs a published value that this release cannot read.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,60 +15,37 @@ import (
 // Override sets other numbers for a key of a limit, on all nodes and for requests of all tiers.
 type Override struct {
 	Control
-	Limit string        // name of the limit, see Limit.Name
-	ID    [16]byte      // weir.Limiter.ID of the key; the text of a key is never published
-	Rate  int64         // units, 1 to 10^12; 0 blocks the key (see Snapshot.KeyBlock)
-	Per   time.Duration // Per of the limit if zero
-	Burst int64         // only for the buckets; Rate if zero
-}
-
-// publishedOverride is the format of an override in the value override/LIMIT/ID.
-type publishedOverride struct {
-	Rate  *int64 `json:"rate"`
-	Per   int64  `json:"per,omitempty"` // ns
-	Burst int64  `json:"burst,omitempty"`
-	publishedControl
+	Limit string        `json:"-"`               // name of the limit, see Limit.Name
+	ID    [16]byte      `json:"-"`               // weir.Limiter.ID of the key; the text of a key is never published
+	Rate  int64         `json:"rate"`            // units, 1 to 10^12; 0 blocks the key (see Snapshot.KeyBlock)
+	Per   time.Duration `json:"per,omitempty"`   // Per of the limit if zero
+	Burst int64         `json:"burst,omitempty"` // only for the buckets; Rate if zero
 }
 
 const (
-	overridePrefix = "override/"
-	maxKeyBytes    = 1024 // maximum of a node
+	overridePrefix = "override/" // LIMIT/ID follows
+	maxKeyBytes    = 1024        // maximum of a node
 )
 
 func publishedName(limit string, id [16]byte) string {
 	return overridePrefix + limit + "/" + hex.EncodeToString(id[:])
 }
 
-func (o *Override) published() publishedOverride {
-	return publishedOverride{&o.Rate, int64(o.Per), o.Burst, o.Control.published()}
+func (o *Override) setName(name string) error {
+	if o.Rate < 0 {
+		return fmt.Errorf("rules: %s has no rate of at least 0", name)
+	}
+	return cutID(name, &o.Limit, &o.ID)
 }
 
-// readOverride reads the published value of the name LIMIT/ID.
-func readOverride(name string, value []byte) (controlled, error) {
-	limit, id, err := readPublishedName(name)
-	if err != nil {
-		return nil, err
-	}
-	var p publishedOverride
-	if err := json.Unmarshal(value, &p); err != nil {
-		return nil, fmt.Errorf("rules: %s: %w", name, err)
-	}
-	if p.Rate == nil {
-		return nil, fmt.Errorf("rules: %s has no rate", name)
-	}
-	return &grant{Override: Override{p.control(), limit, id, *p.Rate, time.Duration(p.Per), p.Burst}}, nil
-}
-
-// readPublishedName reads a name LIMIT/ID.
-func readPublishedName(name string) (limit string, id [16]byte, err error) {
+// cutID reads a name that ends with a slash and an ID.
+func cutID(name string, before *string, id *[16]byte) error {
 	at := strings.LastIndexByte(name, '/')
-	if at < 0 || len(name)-at-1 != 2*len(id) {
-		return "", id, fmt.Errorf("rules: %q is not the name of an override", name)
+	if raw, err := hex.DecodeString(name[at+1:]); at < 0 || err != nil || copy(id[:], raw) != len(raw) || len(raw) != len(id) {
+		return fmt.Errorf("rules: %q does not end with the ID of a key", name)
 	}
-	if _, err := hex.Decode(id[:], []byte(name[at+1:])); err != nil {
-		return "", id, fmt.Errorf("rules: %q is not the name of an override: %w", name, err)
-	}
-	return name[:at], id, nil
+	*before = name[:at]
+	return nil
 }
 
 // applyTo returns the numbers of a limit with those of the override, and the kept part of the limit. With
@@ -115,7 +91,7 @@ func (b *Book) OverrideID(limit string, id [16]byte, o Override) error {
 	if err := o.applyTo(l).Validate(); err != nil {
 		return err
 	}
-	return b.publish(publishedName(l.Name, id), o.published())
+	return b.publish(publishedName(l.Name, id), o)
 }
 
 // Restore deletes the override of a key, on all nodes. Without an override, Restore does nothing.
@@ -165,7 +141,7 @@ func (s *Snapshot) named(limit, key string) (l *Limit, id [16]byte, err error) {
 	case len(key) > maxKeyBytes:
 		return nil, id, fmt.Errorf("%w Override: the key has %d bytes: use at most %d", weir.ErrInvalid, len(key), maxKeyBytes)
 	}
-	return l, s.counts[l.Index][0].Limiter.ID(key), nil
+	return l, s.id(l, key), nil
 }
 
 // grant is a published override. Its Limiter is made once for each version of the file.

@@ -47,7 +47,7 @@ type attempt struct {
 }
 
 func (h *textHead) describe(err error) *PublishedText {
-	return &PublishedText{h.control(), h.version, h.Hash[:12], err}
+	return &PublishedText{h.Control, h.version, h.Hash[:12], err}
 }
 
 // adopt puts the published text with the highest version in force, unless the rules in force have a
@@ -106,7 +106,7 @@ func (b *Book) tryText(h *textHead, refused map[attempt]error) error {
 		}
 		switch err {
 		case nil:
-			b.writeCache(b.cache+publishedSuffix, cacheHeader{Published: &cachedText{h.publishedControl, h.version, h.published}}, set.text)
+			b.writeCache(b.cache+publishedSuffix, cacheHeader{Control: h.Control, Version: h.version, Values: h.published}, set.text)
 			return nil
 		case errIncomplete:
 			return err
@@ -151,7 +151,7 @@ func (b *Book) Publish(set *Set, c Control) (p PublishedText, err error) {
 	if err != nil {
 		return p, err
 	}
-	h.publishedControl, h.version, h.published = c.published(), set.version, b.nextVersion()
+	h.Control, h.version, h.published = c, set.version, b.nextVersion()
 	b.texts.own = set
 	if err := b.publishText(&h, chunks); err != nil {
 		return p, err
@@ -206,10 +206,10 @@ func (b *Book) republish() {
 	}
 	cached, text, err := b.readCache(b.cache + publishedSuffix)
 	b.adopt() // a text of another node may have replaced that of the cache
-	if of := cached.Published; err == nil && of != nil && of.Version >= b.Current().version {
-		if known, _ := b.values.Published(headName(of.Version)); len(known) == 0 {
+	if err == nil && cached.Values > 0 && cached.Version >= b.Current().version {
+		if _, known := b.published(headName(cached.Version)); !known {
 			h, chunks, _ := newTextHead(text) // it was published
-			h.publishedControl, h.version, h.published = of.publishedControl, of.Version, of.Values
+			h.Control, h.version, h.published = cached.Control, cached.Version, cached.Values
 			err = b.publishText(&h, chunks)
 			b.adopt()
 		}

@@ -91,7 +91,7 @@ func TestGarbageSuggestionsAreIgnored(t *testing.T) {
 	b.refresh()
 	require.Empty(t, b.Suggestions())
 	for i := range 1000 {
-		set(i, `{"rate":200,"denied":0.5,"since":1}`)
+		set(i, `{"rate":200,"denied":0.5,"since":"2026-11-30T08:00:00Z"}`)
 	}
 	b.refresh()
 	require.Len(t, b.Suggestions(), topKeys)
@@ -103,7 +103,7 @@ func TestGarbageSuggestionsAreIgnored(t *testing.T) {
 
 	l := &b.Current().Rules()[0].Limits[0]
 	k := weir.TopKey{Limit: "r", ID: b.Current().Limiter(l, "", "k").ID("k"), Asks: 1000, Denials: 500}
-	require.NoError(t, shared.Publish(fmt.Sprintf("hot/r/%x", k.ID), 0, []byte(`{"rate":200,"denied":0.5,"since":9000000000000000000}`)))
+	require.NoError(t, shared.Publish(fmt.Sprintf("hot/r/%x", k.ID), 0, []byte(`{"rate":200,"denied":0.5,"since":"9999-12-31T23:59:59Z"}`)))
 	b.refresh()
 	require.WithinDuration(t, now, b.Current().suggestionFor(&k, now).Since, time.Second, "a time in the future")
 }
@@ -115,7 +115,7 @@ func TestOverrideEndsEarlierSuggestion(t *testing.T) {
 	s := b.Current()
 	name := fmt.Sprintf("hot/r/%x", s.Limiter(&s.Rules()[0].Limits[0], "", "k").ID("k"))
 	suggest := func() {
-		require.NoError(t, shared.Publish(name, 0, fmt.Appendf(nil, `{"rate":200,"denied":0.5,"since":1,"at":%d}`, now.Unix())))
+		require.NoError(t, shared.Publish(name, 0, fmt.Appendf(nil, `{"rate":200,"denied":0.5,"since":"2026-11-30T08:00:00Z","at":%q}`, now.UTC().Truncate(time.Second).Format(time.RFC3339))))
 		b.refresh()
 	}
 	suggest()

@@ -171,6 +171,7 @@ type Limit struct {
 	tiers  []weir.Limit // in the order of Set.tiers; nil if no tier changes the numbers
 	times  []limitTime  // in the order of Set.windows; nil if no time window changes the numbers
 	values *keyValues   // nil if the limit has none
+	factor int64        // by which the numbers are multiplied, in percent; 0 for 100
 	keep   keep
 	soft   Soft
 	place  position // of its algorithm, or of the limit
@@ -195,16 +196,24 @@ func (l *Limit) Values() int {
 // InFlight reports whether requests hold the units until they end.
 func (l *Limit) InFlight() bool { return l.base.Algorithm == weir.InFlight }
 
-// numbers returns a variant of the limit: variant 0 is the limit of the file. The variants of the
-// tiers follow, then those of the values.
+// numbers returns a variant of the limit, multiplied by its factor. Variant 0 is the limit of the file. The
+// variants of the tiers follow, then those of the values.
 func (l *Limit) numbers(variant int) weir.Limit {
+	if l.factor != 0 {
+		return scale(*l.full(variant), l.factor)
+	}
+	return *l.full(variant)
+}
+
+// full is numbers without the factor.
+func (l *Limit) full(variant int) *weir.Limit {
 	switch {
 	case variant == 0:
-		return l.base
+		return &l.base
 	case variant <= len(l.tiers):
-		return l.tiers[variant-1]
+		return &l.tiers[variant-1]
 	}
-	return l.values.numbers[variant-1-len(l.tiers)]
+	return &l.values.numbers[variant-1-len(l.tiers)]
 }
 
 // variants returns the number of variants.

@@ -1,8 +1,10 @@
 package rules
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -20,16 +22,15 @@ type Snapshot struct {
 	serial    uint64
 	now       func() time.Time
 	blocked   *[blockKinds]atomic.Uint64 // of the Book
-	counts    [][]Count                  // by Limit.Index, then by variant
+	counts    []*counts                  // by Limit.Index
 	open      uint64                     // time windows that are open, a bit for each
 	overrides []map[[16]byte]*granted    // by Limit.Index; nil if no key of the limit has an override
 	blocks    *blocks                    // nil if operators have set no block
 	switches  map[string]*Switch         // by the name of the rule, or AllRules
 	denials   map[ruleTier]*tierDenials
 	warnings  map[string]*atomic.Uint64 // by the name of the rule
-	factors   []int64                   // by Rule.Index, in percent: the numbers of counts are multiplied by them
-	adapted   map[string]*adaptation    // by the name of the rule
-	hot       []*hotKey
+	adapted   map[string]Adaptation     // by the name of the rule
+	hot       []*Suggestion
 	meters    []*adapt.Meter // by Rule.Index, nil for rules without Adapt; nil if no rule has Adapt
 }
 
@@ -40,7 +41,7 @@ type Count struct {
 	Policy  string        // the limit as an item of the field RateLimit-Policy
 
 	criticalPolicy string // the Policy for critical requests
-	full           int64  // Capacity without the factor of the rule; 0 if it has none
+	full           int64  // Capacity without the factor of the rule; 0 for an override
 }
 
 // granted is an override in force, with its Limiters.
@@ -52,25 +53,74 @@ type granted struct {
 
 // newSnapshot makes the Limiters of a Set.
 func newSnapshot(node *weir.Node, set *Set) (*Snapshot, error) {
-	s := &Snapshot{Set: set, counts: make([][]Count, len(set.limits)), factors: slices.Repeat([]int64{100}, len(set.rules))}
+	s := &Snapshot{Set: set, counts: make([]*counts, len(set.limits))}
 	for i, l := range set.limits {
 		var err error
-		if s.counts[i], err = newCounts(node, l); err != nil {
+		if s.counts[i], err = newCounts(node, l, 0); err != nil {
 			return nil, fmt.Errorf("rules: limit %q: %w", l.Name, err)
 		}
 	}
 	return s, nil
 }
 
-// newCounts makes the Limiters of a limit, by variant.
-func newCounts(node *weir.Node, l *Limit) (counts []Count, err error) {
-	counts = make([]Count, l.variants())
-	for v := range counts {
-		if counts[v], err = newCount(node, l, l.numbers(v)); err != nil {
+// counts has the Limiters of the keys of a limit.
+type counts struct {
+	node   *weir.Node
+	limit  *Limit   // with the numbers in force
+	open   uint64   // the open time windows of which these are
+	first  []Count  // by variant, without those of values
+	values sync.Map // a *Count of each variant of a value that a key had, by Limit.full: there may be many
+}
+
+// newCounts makes the Limiters of a limit, except for the variants of values.
+func newCounts(node *weir.Node, l *Limit, open uint64) (_ *counts, err error) {
+	c := &counts{node: node, limit: l, open: open, first: make([]Count, 1+len(l.tiers))}
+	for v := range c.first {
+		if c.first[v], err = c.newCount(v); err != nil {
 			return nil, err
 		}
 	}
-	return counts, nil
+	return c, nil
+}
+
+func (c *counts) newCount(variant int) (Count, error) {
+	made, err := newCount(c.node, c.limit, c.limit.numbers(variant))
+	made.full = Capacity(*c.limit.full(variant))
+	return made, err
+}
+
+// of returns the Limiters of a variant.
+func (c *counts) of(variant int) *Count {
+	if variant < len(c.first) {
+		return &c.first[variant]
+	}
+	full := c.limit.full(variant)
+	if made, known := c.values.Load(full); known {
+		return made.(*Count)
+	}
+	made, err := c.newCount(variant)
+	if err != nil { // the node is closed
+		return &c.first[0]
+	}
+	stored, _ := c.values.LoadOrStore(full, &made)
+	return stored.(*Count)
+}
+
+// setCounts makes the Limiters of the limits whose numbers differ from those of the counts in s: the factor has
+// changed, or the open time windows. Counts in use continue with the new numbers.
+func (s *Snapshot) setCounts(node *weir.Node) {
+	s.counts = slices.Clone(s.counts) // s shares them with earlier Snapshots
+	for i, l := range s.limits {
+		was := s.counts[i]
+		if cmp.Or(was.limit.factor, 100) == s.factorOf(s.ruleOf[i]) && (was.open == s.open || l.times == nil) {
+			continue
+		}
+		now, err := newCounts(node, s.InForce(l), s.open)
+		if err != nil { // the node is closed
+			return
+		}
+		s.counts[i] = now
+	}
 }
 
 // newCount makes the Limiters for the given numbers. The numbers may vary at a version: by
@@ -96,7 +146,7 @@ func newCount(node *weir.Node, l *Limit, numbers weir.Limit) (c Count, err error
 // override of the key or, without an override, of its value, or of the tier and time. The Count is shared, and must not be
 // changed.
 func (s *Snapshot) Count(l *Limit, tier, key string) *Count {
-	c := &s.counts[l.Index][l.variant(tier, key)]
+	c := s.counts[l.Index].of(l.variant(tier, key))
 	if of := s.overrides[l.Index]; of != nil {
 		if o := of[c.Limiter.ID(key)]; o != nil {
 			return &o.count
@@ -110,7 +160,7 @@ func (s *Snapshot) Count(l *Limit, tier, key string) *Count {
 func (s *Snapshot) ModeFor(r *Rule, key string) Mode {
 	m := s.modes[r.Index]
 	if m.isPart() {
-		m = m.forID(s.counts[r.Limits[0].Index][0].Limiter.ID(key))
+		m = m.forID(s.id(&r.Limits[0], key))
 	}
 	return m
 }
@@ -118,6 +168,11 @@ func (s *Snapshot) ModeFor(r *Rule, key string) Mode {
 // Limiter returns the Limiter of Count.
 func (s *Snapshot) Limiter(l *Limit, tier, key string) *weir.Limiter {
 	return s.Count(l, tier, key).Limiter
+}
+
+// id returns the ID of a key under a limit.
+func (s *Snapshot) id(l *Limit, key string) [16]byte {
+	return s.counts[l.Index].first[0].Limiter.ID(key)
 }
 
 // Serial returns a number that increases by 1 with each Snapshot of a Book: with a new version

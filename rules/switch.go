@@ -2,7 +2,6 @@ package rules
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -15,32 +14,21 @@ import (
 // Switch replaces the mode that the file gives a rule, on all nodes.
 type Switch struct {
 	Control
-	Rule string // name of the rule, or AllRules
-	Mode Mode
+	Rule string `json:"-"` // name of the rule, or AllRules
+	Mode Mode   `json:"mode"`
 }
 
 // AllRules stands for all rules in a Switch. The Switch of a rule takes precedence over that of all
 // rules, and each takes precedence over the file.
 const AllRules = "*"
 
-// publishedSwitch is the format of a switch in the value switch/RULE.
-type publishedSwitch struct {
-	Mode *Mode `json:"mode"`
-	publishedControl
-}
+const switchPrefix = "switch/" // RULE follows
 
-const switchPrefix = "switch/"
-
-// readSwitch reads the published value of the name of a rule.
-func readSwitch(name string, value []byte) (controlled, error) {
-	var p publishedSwitch
-	if err := json.Unmarshal(value, &p); err != nil {
-		return nil, fmt.Errorf("rules: %s: %w", name, err)
+func (w *Switch) setName(name string) error {
+	if w.Rule = name; w.Mode < Off || name == "" {
+		return fmt.Errorf("rules: %q has no mode or no rule", name)
 	}
-	if p.Mode == nil || name == "" {
-		return nil, fmt.Errorf("rules: %q has no mode or no rule", name)
-	}
-	return &Switch{p.control(), name, *p.Mode}, nil
+	return nil
 }
 
 func (w *Switch) apply(_ *Book, s *Snapshot) {
@@ -68,7 +56,7 @@ func (b *Book) Switch(rule string, w Switch) error {
 	if err := w.prepare("Switch", b.now()); err != nil {
 		return err
 	}
-	return b.publish(switchPrefix+rule, publishedSwitch{&w.Mode, w.Control.published()})
+	return b.publish(switchPrefix+rule, w)
 }
 
 // RestoreRule deletes the switch of a rule, or of AllRules, on all nodes. Without a switch, RestoreRule

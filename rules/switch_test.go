@@ -38,7 +38,7 @@ func modesOf(b *Book) string {
 
 func TestSwitchesReplaceModesOfTheFile(t *testing.T) {
 	var shared sharedValues
-	now := time.Unix(1_800_000_000, 0)
+	now := time.Unix(1_800_000_000, 0).UTC()
 	here, there := newSharedBook(t, &shared, &now, switchable), newSharedBook(t, &shared, &now, switchable)
 	set := func(rule string, m Mode) func() error {
 		return func() error {
@@ -83,7 +83,7 @@ func TestSwitchesReplaceModesOfTheFile(t *testing.T) {
 
 func TestNoRequestMeetsRulesThatAreOff(t *testing.T) {
 	var shared sharedValues
-	now := time.Unix(1_800_000_000, 0)
+	now := time.Unix(1_800_000_000, 0).UTC()
 	b := newSharedBook(t, &shared, &now, switchable)
 	names := func(all []*Rule) (names []string) {
 		for _, r := range all {
@@ -119,7 +119,7 @@ func TestNoRequestMeetsRulesThatAreOff(t *testing.T) {
 
 func TestSwitchEndsOnTimeAndIsLogged(t *testing.T) {
 	var shared sharedValues
-	now := time.Unix(1_800_000_000, 0)
+	now := time.Unix(1_800_000_000, 0).UTC()
 	here, there := newSharedBook(t, &shared, &now, switchable), newSharedBook(t, &shared, &now, switchable)
 	log := new(journal)
 	there.log = slog.New(slog.NewTextHandler(log, nil))
@@ -145,7 +145,7 @@ func TestSwitchEndsOnTimeAndIsLogged(t *testing.T) {
 
 func TestInvalidSwitchesAreRefused(t *testing.T) {
 	var shared sharedValues
-	now := time.Unix(1_800_000_000, 0)
+	now := time.Unix(1_800_000_000, 0).UTC()
 	b := newSharedBook(t, &shared, &now, switchable)
 	for _, c := range []struct {
 		rule string
@@ -299,17 +299,20 @@ func TestPartOfKeysMeetsRule(t *testing.T) {
 
 // Any published value is read as the switch that it contains, or is refused.
 func FuzzSwitch(f *testing.F) {
-	f.Add("plain", []byte(`{"mode":"10%","until":1,"by":"jo","reason":"r","at":2}`))
-	f.Add(AllRules, []byte(`{"mode":"off","at":-9223372036854775808}`))
+	f.Add("plain", []byte(`{"mode":"10%","until":"2026-11-30T08:00:00Z","by":"jo","reason":"r","at":"2026-11-30T07:00:00Z"}`))
+	f.Add(AllRules, []byte(`{"mode":"off","at":"0000-01-01T00:00:00Z"}`))
 	f.Fuzz(func(t *testing.T, name string, value []byte) {
-		read, err := readSwitch(name, value)
+		read := func(value []byte) (controlled, error) {
+			return controlKinds[2].read(weir.Published{Name: switchPrefix + name, Value: value})
+		}
+		first, err := read(value)
 		if err != nil {
 			return
 		}
-		w := read.(*Switch)
-		text, err := json.Marshal(publishedSwitch{&w.Mode, w.Control.published()})
+		w := first.(*Switch)
+		text, err := json.Marshal(w)
 		require.NoError(t, err)
-		again, err := readSwitch(name, text)
+		again, err := read(text)
 		require.NoError(t, err)
 		require.Equal(t, w.Mode, again.(*Switch).Mode)
 		require.True(t, w.Until.Equal(again.control().Until))

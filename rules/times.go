@@ -162,5 +162,5 @@ func (s *Snapshot) OpenTimeWindows() (names []string) {
 // InForce returns a limit of this Set with the numbers of the time windows that are open in s, multiplied by
 // the factor of its rule.
 func (s *Snapshot) InForce(l *Limit) *Limit {
-	return l.at(s.open).Scaled(s.factors[s.ruleOf[l.Index].Index])
+	return l.at(s.open).Scaled(s.factorOf(s.ruleOf[l.Index]))
 }

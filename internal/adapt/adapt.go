@@ -55,10 +55,11 @@ const (
 // State is the state of a factor. The zero State stands for a factor of Bounds.Max. A State may start anew from
 // its exported fields on any node.
 type State struct {
-	Factor  float64
-	Ceiling float64 // the factor that the backend bore at the last decrease; 0 if there was none
-	Reason  Reason
-	At      time.Time // of the last change, by the clock of the node that decided
+	Factor  float64   `json:"factor"`
+	Ceiling float64   `json:"ceiling,omitempty"` // the factor that the backend bore at the last decrease; 0 if there was none
+	Reason  Reason    `json:"reason"`
+	At      time.Time `json:"at"`             // of the last change, by the clock of the node that decided
+	Until   time.Time `json:"until,omitzero"` // end of the published State, unless it is published again; zero for none
 
 	recent  totals    // of the last Samples
 	changed time.Time // last change, by the clock of this node
@@ -182,5 +183,5 @@ func (s *State) increase(b *Bounds, now time.Time) {
 }
 
 func (s *State) set(f float64, reason Reason, now time.Time) {
-	s.Factor, s.Reason, s.At, s.changed = f, reason, now, now
+	s.Factor, s.Reason, s.At, s.changed = f, reason, now.UTC(), now
 }

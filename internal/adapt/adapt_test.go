@@ -15,9 +15,9 @@ import (
 var bounds = Bounds{Latency: 200 * time.Millisecond, Slow: 0.05, Errors: 0.05, Min: 0.2, Max: 1}
 
 func TestFactorFollowsPublishedState(t *testing.T) {
-	now := time.UnixMilli(1_000_000)
+	now := time.UnixMilli(1_000_000).UTC()
 	s := State{Factor: 0.5, Ceiling: 0.55, Reason: Slow, At: now}
-	require.JSONEq(t, `{"factor":0.5,"ceiling":0.55,"reason":"slow","at":1000000}`, string(s.Encode()))
+	require.JSONEq(t, `{"factor":0.5,"ceiling":0.55,"reason":"slow","at":"1970-01-01T00:16:40Z"}`, string(s.Encode()))
 	read, err := State{}.Follow(s.Encode(), now)
 	require.NoError(t, err)
 	require.Equal(t, s.Encode(), read.Encode())

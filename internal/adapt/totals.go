@@ -14,15 +14,13 @@ const enough = 50
 // merge adds a Sample to t. If m has less than enough requests, t keeps a part of the earlier Samples.
 func (t *totals) merge(m Sample) {
 	w := min(1, float64(max(m.Done, m.Started)+1)/enough)
-	for _, p := range []struct {
-		sum *float64
-		now float64
-	}{
-		{&t.started, float64(m.Started)}, {&t.done, float64(m.Done)}, {&t.slow, float64(m.Slow)},
-		{&t.failed, float64(m.Failed)}, {&t.denied, float64(m.Denied)}, {&t.busy, m.Busy.Seconds()},
-	} {
-		*p.sum += w * (p.now - *p.sum)
-	}
+	add := func(sum *float64, now float64) { *sum += w * (now - *sum) }
+	add(&t.started, float64(m.Started))
+	add(&t.done, float64(m.Done))
+	add(&t.slow, float64(m.Slow))
+	add(&t.failed, float64(m.Failed))
+	add(&t.denied, float64(m.Denied))
+	add(&t.busy, m.Busy.Seconds())
 }
 
 // latency returns the mean latency of the requests in flight in seconds, by Little's law. The result rises with a

@@ -1,0 +1,44 @@
+package rules
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestLoopRestsUntilItIsNeeded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		l, calls, next := make(loop, 1), 0, time.Minute
+		go l.run(ctx, time.Second, func(context.Context) time.Duration { calls++; return next })
+		expect := func(want int, after time.Duration) {
+			t.Helper()
+			time.Sleep(after)
+			synctest.Wait()
+			require.Equal(t, want, calls)
+		}
+		l.wake(false)
+		expect(0, time.Hour)
+		l.wake(true)
+		expect(1, time.Second)
+		expect(3, 2*time.Minute)
+		next = 0
+		expect(4, time.Hour)
+		l.wake(true)
+		expect(5, time.Hour)
+		stop()
+	})
+}
+
+func TestHotKeysAreSoughtOnlyForRaise(t *testing.T) {
+	for text, want := range map[string]int{"": 0, ", raise: {}": 1} {
+		var shared sharedValues
+		now := time.Now()
+		b := newSharedBook(t, &shared, &now, "rules: [{name: r, key: ip, limit: {rate: 1, per: 1s}"+text+"}]")
+		require.Len(t, b.raising, want)
+		require.Equal(t, time.Duration(want)*seekEvery, b.seekHotKeys(t.Context()))
+	}
+}

@@ -8,7 +8,8 @@ package bucket
 // The part matters more than the time. Otherwise keys of a monthly limit, each asked for
 // once, would replace keys that a limit of a minute denies. Because of the eighth power, a
 // count of which half is used has the same weight as a count of which all is used and which
-// recovers 256 times as soon.
+// recovers 256 times as soon. When the count that recovers first was forgotten, a flood
+// evicted all of 100 denied keys.
 //
 // The lightest count of a sample can have a large weight if few counts have a small weight.
 // So while more than half of the lightest count is used, the sample grows. After that, trim

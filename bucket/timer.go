@@ -11,7 +11,8 @@ const LongestTimer = 24 * time.Hour
 var timer = Limit{Algorithm: TokenBucket, Rate: 1000, Per: time.Second, Burst: 1, Whole: int64(LongestTimer / time.Millisecond), Durable: true}
 
 // IsTimer reports whether l judges a timer: a count that recovers when the timer ends. Of two copies
-// of a timer, the one that ends later is right, because its units are a time and not usage.
+// of a timer, the one that ends later is right, because its units are a time and not usage. A merge of
+// FixedWindows could add the times, or keep the earlier end.
 func (l *Limit) IsTimer() bool { return *l == timer }
 
 // ExtendTimer makes the timer of id run for at least d from now on, rounded up to milliseconds, and for

@@ -58,6 +58,9 @@ type Ban [BanSteps]uint32
 
 // Ask is a request for units of one key of a limit. All operations use the fields up to Began. The
 // operation determines which of the parts below are sent. ParseAsk leaves the other parts zero.
+//
+// With a struct for each operation, a refund took 145 ns to write and read instead of 65, and an owned
+// check 192 ns instead of 157. With a table of functions, the Ask escapes to the heap.
 type Ask struct {
 	ID        bucket.ID
 	Limit     *bucket.Limit

@@ -7,7 +7,8 @@ import (
 	"github.com/weir-go/weir/internal/conns"
 )
 
-// pool contains the connections of ports that share a part of the budget.
+// pool contains the connections of ports that share a part of the budget. It closes no busy
+// connection, and has no bound for each address: behind an ingress, all clients have one address.
 type pool struct {
 	most int
 

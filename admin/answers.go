@@ -105,27 +105,39 @@ type Stats struct {
 
 // Rules is the state of the rules, with the decisions of their limits.
 type Rules struct {
+	rulesState
+	InForce bool `json:"in_force"`
+	Rules   int  `json:"rules"`
+	Limits  int  `json:"limits"`
+
+	Blocked map[string]uint64 `json:"blocked"` // refused requests, by the kind of the block
+
+	Outcomes []RuleOutcomes `json:"outcomes"` // in the order of the rules
+	Factors  []Factor       `json:"factors"`  // of the rules with adapt
+}
+
+// rulesState is the part that GET /v1/stats and GET /v1/rules have in common.
+type rulesState struct {
 	Version   uint64    `json:"version"`
 	Hash      string    `json:"hash"`
 	Serial    uint64    `json:"serial"`
 	LoadedAt  time.Time `json:"loaded_at"`
 	Loads     uint64    `json:"loads"`
 	Refused   uint64    `json:"refused"`
-	InForce   bool      `json:"in_force"`
 	Missing   bool      `json:"missing"`
-	Rules     int       `json:"rules"`
-	Limits    int       `json:"limits"`
 	Overrides int       `json:"overrides"`
 	Switches  int       `json:"switches"`
 	Blocks    int       `json:"blocks"`
 
 	Published   *PublishedText `json:"published,omitempty"`    // the text in force, unless it is of the source
 	RefusedText *PublishedText `json:"refused_text,omitempty"` // a published text that cannot be in force
+}
 
-	Blocked map[string]uint64 `json:"blocked"` // refused requests, by the kind of the block
-
-	Outcomes []RuleOutcomes `json:"outcomes"` // in the order of the rules
-	Factors  []Factor       `json:"factors"`  // of the rules with adapt
+func showState(s *rules.BookStats) rulesState {
+	return rulesState{
+		Version: s.Version, Hash: s.Hash, Serial: s.Serial, LoadedAt: s.LoadedAt.UTC().Truncate(time.Second), Loads: s.Loads, Refused: s.Refused,
+		Missing: s.Missing, Overrides: s.Overrides, Switches: s.Switches, Blocks: s.Blocks, Published: showText(s.Published), RefusedText: showText(s.RefusedText),
+	}
 }
 
 // Factor is the factor of the numbers of a rule with adapt.
@@ -137,11 +149,7 @@ type Factor struct {
 }
 
 func showFactor(a rules.Adaptation) Factor {
-	f := Factor{Rule: a.Rule, Factor: a.Factor, Reason: a.Reason}
-	if !a.At.IsZero() {
-		f.Changed = truncateTime(a.At)
-	}
-	return f
+	return Factor{Rule: a.Rule, Factor: a.Factor, Reason: a.Reason, Changed: truncateTime(a.At)}
 }
 
 // RuleOutcomes counts the enforced and the shadow decisions of a limit of a rule.

@@ -28,34 +28,24 @@ type Bans struct {
 // bans lists the bans of all members.
 func (a *api) bans(r *request) (int, any, error) {
 	all, err := a.node.Bans(r.Context())
-	if err != nil {
-		return 0, nil, err
+	return http.StatusOK, Bans{showAll(all.Bans, showBan), append([]string{}, all.Missing...)}, err
+}
+
+func showBan(b weir.BannedKey) Ban {
+	shown := Ban{Limit: b.Limit, ID: hex.EncodeToString(b.ID[:]), Masked: b.Masked, Since: truncateTime(b.Since), Until: b.Until.UTC().Truncate(time.Second)}
+	if b.Known {
+		shown.Key = &b.Key
 	}
-	answer := Bans{Bans: make([]Ban, len(all.Bans)), Missing: append([]string{}, all.Missing...)}
-	for i, b := range all.Bans {
-		shown := Ban{Limit: b.Limit, ID: hex.EncodeToString(b.ID[:]), Masked: b.Masked, Until: b.Until.UTC().Truncate(time.Second)}
-		if b.Known {
-			shown.Key = &b.Key
-		}
-		if !b.Since.IsZero() {
-			shown.Since = truncateTime(b.Since)
-		}
-		answer.Bans[i] = shown
-	}
-	return http.StatusOK, answer, nil
+	return shown
 }
 
 // deleteBan releases a key from its ban, by its text or by its id from the list of bans.
 func (a *api) deleteBan(r *request) (int, any, error) {
-	var limit, key, id string
-	if err := r.parameters(field{name: "limit", into: &limit, required: true}, field{name: "key", into: &key}, field{name: "id", into: &id}); err != nil {
-		return 0, nil, err
-	}
-	l, err := findLimit(r.rules, limit)
+	limit, key, raw, err := r.readKey("ban")
 	if err != nil {
 		return 0, nil, err
 	}
-	raw, err := r.idOf("ban", limit, key, id)
+	l, err := findLimit(r.rules, limit)
 	if err != nil {
 		return 0, nil, err
 	}

@@ -67,14 +67,11 @@ func (a *api) setBlock(r *request) (int, any, error) {
 		b  blocked
 		of rules.Control
 	)
-	if err := r.body(append(b.fields(), controlFields(&of)...)...); err != nil {
+	if err := r.body(append(b.fields(), r.controlFields(&of)...)...); err != nil {
 		return 0, nil, err
 	}
 	text, block, err := b.find(r.rules)
 	if err != nil {
-		return 0, nil, err
-	}
-	if err := checkControl(&of, r).err(); err != nil {
 		return 0, nil, err
 	}
 	block.Control = of

@@ -35,21 +35,10 @@ func (a *api) check(r *request) (int, any, error) {
 		weight        int64 = 1
 	)
 	if err := r.body(
-		field{name: "key", into: &key, required: true}, field{name: "limit", into: &limit, required: true},
-		field{name: "window_ms", into: &window, required: true}, field{name: "weight", into: &weight},
-		field{name: "name", into: &name},
+		field{name: "key", into: &key, required: true, most: maxKeyBytes}, field{name: "limit", into: &limit, required: true, least: 1, most: maxUnits},
+		field{name: "window_ms", into: &window, required: true, least: 1, most: maxCheckWindow.Milliseconds()}, field{name: "weight", into: &weight, most: maxUnits},
+		field{name: "name", into: &name, most: maxCheckNameBytes},
 	); err != nil {
-		return 0, nil, err
-	}
-	var wrong faults
-	wrong.checkKey(key)
-	wrong.checkRange("limit", limit, 1, maxUnits)
-	wrong.checkRange("window_ms", window, 1, maxCheckWindow.Milliseconds())
-	wrong.checkRange("weight", weight, 0, maxUnits)
-	if len(name) > maxCheckNameBytes {
-		wrong.add("name has %d bytes: use at most %d", len(name), maxCheckNameBytes)
-	}
-	if err := wrong.err(); err != nil {
 		return 0, nil, err
 	}
 	if weight > limit {

@@ -6,13 +6,11 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/httplimit"
-	"github.com/weir-go/weir/internal/enum"
 	"github.com/weir-go/weir/internal/ratelimit"
 	"github.com/weir-go/weir/rules"
 )
@@ -95,11 +93,11 @@ type question struct {
 	critical        bool
 }
 
-// fields returns the fields of the count and of the units, which are 1 if the field is missing. spends
+// questionFields returns the fields of the count and of the units, which are 1 if the field is missing. spends
 // adds the field critical.
-func (t *question) fields(spends bool) []field {
+func (r *request) questionFields(t *question, spends bool) []field {
 	t.units = 1
-	fields := append(t.countFields(), field{name: "units", into: &t.units})
+	fields := append(r.countFields(t), field{name: "units", into: &t.units, least: 1, most: maxUnits})
 	if spends {
 		fields = append(fields, field{name: "critical", into: &t.critical})
 	}
@@ -107,17 +105,15 @@ func (t *question) fields(spends bool) []field {
 }
 
 // countFields returns the fields that name a count.
-func (t *question) countFields() []field {
+func (r *request) countFields(t *question) []field {
 	return []field{
-		{name: "limit", into: &t.name, required: true}, {name: "key", into: &t.key, required: true}, {name: "tier", into: &t.tier},
+		{name: "limit", into: &t.name, required: true}, {name: "key", into: &t.key, required: true, most: maxKeyBytes}, r.tierField(&t.tier),
 	}
 }
 
-// validate adds the faults of t.
-func (t *question) validate(wrong *faults, s *rules.Snapshot) {
-	wrong.checkKey(t.key)
-	wrong.checkRange("units", t.units, 1, maxUnits)
-	wrong.checkTier(t.tier, s)
+// tierField returns the field for a tier of the rules.
+func (r *request) tierField(into *string) field {
+	return field{name: "tier", into: into, known: r.rules.Tiers}
 }
 
 // newVerdict returns a Verdict of the limit, which has not decided yet, or an error if there is no
@@ -175,14 +171,14 @@ func checkPossible(o *httplimit.Outcome) error {
 // readCount reads a request about a count of a limit of the rules. The request may have more fields.
 func (r *request) readCount(more ...field) (httplimit.Verdict, error) {
 	of := question{units: 1}
-	return r.readVerdict(&of, append(of.countFields(), more...))
+	return r.readVerdict(&of, append(r.countFields(&of), more...))
 }
 
 // readQuestion reads a request for units of a limit of the rules. The request may have more fields. The
-// Verdict is the only Verdict of the Outcome, and its limit has not decided yet. spends is as in fields.
+// Verdict is the only Verdict of the Outcome, and its limit has not decided yet. spends is as in questionFields.
 func (r *request) readQuestion(spends bool, more ...field) (*httplimit.Verdict, *httplimit.Outcome, error) {
 	var of question
-	v, err := r.readVerdict(&of, append(of.fields(spends), more...))
+	v, err := r.readVerdict(&of, append(r.questionFields(&of, spends), more...))
 	o := &httplimit.Outcome{Snapshot: r.rules, Verdicts: []httplimit.Verdict{v}}
 	return &o.Verdicts[0], o, err
 }
@@ -191,10 +187,6 @@ func (r *request) readQuestion(spends bool, more ...field) (*httplimit.Verdict, 
 func (r *request) readVerdict(asked *question, fields []field) (v httplimit.Verdict, err error) {
 	if err := r.body(fields...); err != nil {
 		return v, err
-	}
-	var wrong faults
-	if asked.validate(&wrong, r.rules); wrong != nil {
-		return v, wrong.err()
 	}
 	if v, err = asked.newVerdict(r.rules); err == nil && v.Limiter.Node().UsesCallers() {
 		r.Request = r.WithContext(weir.WithCaller(r.Context(), &weir.Caller{Tier: v.Tier}))
@@ -316,13 +308,6 @@ func (r *request) takeAtMost(v *httplimit.Verdict, o *httplimit.Outcome) (grante
 	return granted, err
 }
 
-// checkTier adds a fault if the rules do not have the tier.
-func (w *faults) checkTier(tier string, s *rules.Snapshot) {
-	if tier != "" && !slices.Contains(s.Tiers(), tier) {
-		w.add("there is no tier %q: %s", tier, enum.Suggest(tier, s.Tiers()))
-	}
-}
-
 // requestAnswer is the response to POST /v1/request.
 type requestAnswer struct {
 	Allowed     bool   `json:"allowed"`
@@ -364,23 +349,14 @@ func (a *api) request(r *request) (int, any, error) {
 		field{name: "method", into: &of.Method}, field{name: "path", into: &of.Path, required: true},
 		field{name: "host", into: &of.Host}, field{name: "ip", into: &of.Client},
 		field{name: "user", into: &of.User}, field{name: "api_key", into: &of.APIKey},
-		field{name: "tier", into: &of.Tier}, field{name: "length", into: &of.Length},
-		field{name: "headers", into: of.Header}, field{name: "ttl", into: &ttl}, field{name: "critical", into: &of.Critical},
+		field{name: "tier", into: &of.Tier}, field{name: "length", into: &of.Length, most: maxUnits},
+		field{name: "headers", into: of.Header}, ttlField(&ttl), field{name: "critical", into: &of.Critical},
 	); err != nil {
 		return 0, nil, err
 	}
-	var wrong faults
-	wrong.checkRange("length", of.Length, 0, maxUnits)
 	of.Path, of.Query, _ = strings.Cut(of.Path, "?")
 	if of.Path == "" || of.Path[0] != '/' && of.Path != "*" {
-		wrong.add("path is %q: use one that begins with /, escaped as in the request", shorten(of.Path))
-	}
-	err := wrong.err()
-	if err == nil && ttl != 0 {
-		err = checkHoldTTL(ttl)
-	}
-	if err != nil {
-		return 0, nil, err
+		return 0, nil, refuse(http.StatusBadRequest, "path is %q: use one that begins with /, escaped as in the request", shorten(of.Path))
 	}
 	o, holds, reservations := a.lenient.CheckFor(r.Context(), &of, ttl)
 	switch {

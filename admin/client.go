@@ -34,7 +34,7 @@ type uncovered struct {
 func (r *request) readClient(read func(...field) error, more ...field) (c client, err error) {
 	of := &c.request
 	if err = read(append([]field{
-		{name: "ip", into: &of.Client}, {name: "user", into: &of.User}, {name: "api_key", into: &of.APIKey}, {name: "tier", into: &of.Tier},
+		{name: "ip", into: &of.Client}, {name: "user", into: &of.User, most: maxKeyBytes}, {name: "api_key", into: &of.APIKey, most: maxKeyBytes}, r.tierField(&of.Tier),
 	}, more...)...); err != nil {
 		return c, err
 	}
@@ -48,10 +48,7 @@ func (r *request) readClient(read func(...field) error, more ...field) (c client
 	if n != 1 {
 		return c, refuse(http.StatusBadRequest, "name the client: send one of ip, user and api_key")
 	}
-	var wrong faults
-	wrong.checkKey(of.User + of.APIKey)
-	wrong.checkTier(of.Tier, r.rules)
-	return c, wrong.err()
+	return c, nil
 }
 
 // limits returns the counts of the client under the rules, and the rules that it does not cover.
@@ -163,18 +160,11 @@ func (a *api) overrideClient(r *request) (int, any, error) {
 		factor float64
 		like   rules.Override
 	)
-	c, err := r.readClient(r.body, append([]field{{name: "multiply", into: &factor, required: true}}, controlFields(&like.Control)...)...)
+	c, err := r.readClient(r.body, append([]field{{name: "multiply", into: &factor, required: true, most: maxMultiply}}, r.controlFields(&like.Control)...)...)
 	if err != nil {
 		return 0, nil, err
 	}
 	var wrong faults
-	if !(factor >= 0 && factor <= maxMultiply) {
-		wrong.add("multiply is %v: use 0 to %d", factor, maxMultiply)
-	}
-	wrong = append(wrong, checkControl(&like.Control, r)...)
-	if err := wrong.err(); err != nil {
-		return 0, nil, err
-	}
 	all, others := c.limits(r.rules)
 	overrides := make([]rules.Override, len(all))
 	for i, p := range all {

@@ -29,26 +29,11 @@ func showControl(c *rules.Control) controlAnswer {
 	return a
 }
 
-// controlFields returns the fields of a request that sets a value of an operator.
-func controlFields(c *rules.Control) []field {
-	return []field{{name: "until", into: &c.Until}, {name: "by", into: &c.By}, {name: "reason", into: &c.Reason}}
-}
-
-// checkControl returns the faults of a Control. Without an author, it sets the author to the client.
-func checkControl(c *rules.Control, r *request) (w faults) {
-	if c.By == "" {
-		c.By = shorten(r.by)
-	}
-	if !c.Until.IsZero() && !c.Until.After(time.Now()) {
-		w.add("until is %s: it is past", c.Until.UTC().Format(time.RFC3339))
-	}
-	if len(c.By) > maxAuthorBytes {
-		w.add("by has %d bytes: use at most %d", len(c.By), maxAuthorBytes)
-	}
-	if len(c.Reason) > maxReasonBytes {
-		w.add("reason has %d bytes: use at most %d", len(c.Reason), maxReasonBytes)
-	}
-	return w
+// controlFields returns the fields of a request that sets a value of an operator, and sets the default of the
+// author to the client.
+func (r *request) controlFields(c *rules.Control) []field {
+	c.By = shorten(r.by)
+	return []field{{name: "until", into: &c.Until}, {name: "by", into: &c.By, most: maxAuthorBytes}, {name: "reason", into: &c.Reason, most: maxReasonBytes}}
 }
 
 // controlAttributes returns the attributes of the log line about a value that an operator has set.

@@ -48,12 +48,9 @@ func (a *api) refund(r *request) (int, any, error) {
 		return 0, nil, refuse(http.StatusBadRequest, "soft is true, and the rule of %s allows no overrun: leave it out", v.Limiter.Limit().Name)
 	}
 	if v.Mode != rules.Off {
-		if err := r.checkKind(v.Limiter.Limit()); err != nil {
-			return 0, nil, err
-		}
-		if err := spent.Refund(r.Context(), v.Key, v.Units); err != nil {
-			return 0, nil, err
+		if err = r.checkKind(v.Limiter.Limit()); err == nil {
+			err = spent.Refund(r.Context(), v.Key, v.Units)
 		}
 	}
-	return http.StatusNoContent, nil, nil
+	return http.StatusNoContent, nil, err
 }

@@ -50,14 +50,13 @@ func (a *api) decideForwarded(r *request, uriField, methodField string) (*proxie
 		hops                                            int64 = 1
 	)
 	if err := r.parameters(
-		field{name: "client", into: &client}, field{name: "hops", into: &hops},
+		field{name: "client", into: &client}, field{name: "hops", into: &hops, least: 1, most: maxHops},
 		field{name: "user", into: &user}, field{name: "api_key", into: &apiKey}, field{name: "tier", into: &tier},
 		field{name: "critical", into: &critical}, field{name: "ambiguous_paths", into: &ambiguous},
 	); err != nil {
 		return nil, err
 	}
 	var wrong faults
-	wrong.checkRange("hops", hops, 1, maxHops)
 	if ambiguous != "" && ambiguous != "refuse" {
 		wrong.add("ambiguous_paths is %q: use refuse, or leave it out", shorten(ambiguous))
 	}

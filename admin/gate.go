@@ -85,12 +85,8 @@ func (g *gate) admitBy(w http.ResponseWriter, r *http.Request, token func(*gate,
 
 // findToken returns the index of the bearer token of a request.
 func (g *gate) findToken(r *http.Request) (int, error) {
-	header := r.Header["Authorization"]
-	if len(header) != 1 {
-		return 0, refuse(http.StatusUnauthorized, "send one Authorization header: Bearer and a token")
-	}
-	scheme, token, _ := strings.Cut(header[0], " ")
-	if !strings.EqualFold(scheme, "Bearer") {
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if len(r.Header["Authorization"]) != 1 || !strings.EqualFold(scheme, "Bearer") {
 		return 0, refuse(http.StatusUnauthorized, "send one Authorization header: Bearer and a token")
 	}
 	return g.indexOf(strings.TrimSpace(token))

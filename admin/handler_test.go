@@ -288,6 +288,7 @@ func TestInvalidRequestsAreRefusedWithReason(t *testing.T) {
 		{"too many of the top", "GET", "/v1/top?n=101", "", 400, `n is 101: use 1 to 100`},
 		{"used units in proportion", "POST", "/v1/overrides", `{"limit":"address","key":"a","rate":5,"used":"scale"}`, 400, `used is "scale": use keep or reset`},
 		{"an author without end", "POST", "/v1/overrides", `{"limit":"address","key":"a","rate":5,"by":"` + strings.Repeat("b", 129) + `"}`, 400, `by has 129 bytes: use at most 128`},
+		{"several faults", "POST", "/v1/overrides", `{"limit":"address","key":"` + long + `","rate":-1,"until":"0001-01-01T00:00:00Z"}`, 400, `the key has 1025 bytes: use at most 1024; rate is -1: use 0 to 1000000000000; until is 0001-01-01T00:00:00Z: it is past`},
 		{"an unknown field", "POST", "/v1/overrides", `{"limit":"address","key":"a","rate":5,"untill":"x"}`, 400, `unknown field "untill": did you mean "until"?`},
 		{"a field of other case", "POST", "/v1/overrides", `{"Limit":"address","key":"a","rate":5}`, 400, `unknown field "Limit": did you mean "limit"?; field "limit" is missing`},
 		{"a field twice", "POST", "/v1/overrides", `{"limit":"address","limit":"all","key":"a","rate":5}`, 400, `field "limit" is set twice: remove one`},
@@ -300,7 +301,7 @@ func TestInvalidRequestsAreRefusedWithReason(t *testing.T) {
 		{"a body without end", "POST", "/v1/overrides", `{"key":"` + strings.Repeat("a", 64<<10) + `"}`, 413, `the body is larger than 65536 bytes`},
 
 		{"a deletion without an override", "DELETE", "/v1/overrides?limit=address", "", 400, `name the override: send key, or the id from the list`},
-		{"a key and an id", "DELETE", "/v1/overrides?limit=address&key=a&id=b", "", 400, `name the override: send key, or the id from the list`},
+		{"a key and an id", "DELETE", "/v1/overrides?limit=address&key=a&id=" + strings.Repeat("0b", 16), "", 400, `name the override: send key, or the id from the list`},
 		{"a short id", "DELETE", "/v1/overrides?limit=address&id=abcd", "", 400, `id is "abcd": use the 32 hexadecimal digits from the list`},
 		{"a count without a limit", "DELETE", "/v1/counts?limit=", "", 400, `limit is empty; parameter "key" is missing`},
 		{"no count's limit", "DELETE", "/v1/counts?limit=api/hurly&key=a", "", 404, `there is no limit "api/hurly": did you mean "api/hourly"?`},
@@ -541,7 +542,7 @@ func TestRulesAnswerHasTextAndLastError(t *testing.T) {
 	}, stats.Rules.Outcomes)
 	stats.Rules.Outcomes = nil
 	require.Equal(t, &Rules{
-		Version: 3, Hash: now.Hash, Serial: now.Serial, LoadedAt: now.LoadedAt, Loads: 1, InForce: true, Rules: 5, Limits: 6,
+		rulesState: rulesState{Version: 3, Hash: now.Hash, Serial: now.Serial, LoadedAt: now.LoadedAt, Loads: 1}, InForce: true, Rules: 5, Limits: 6,
 		Blocked: map[string]uint64{"ip": 0, "user": 0, "api_key": 0, "key": 0}, Factors: []Factor{},
 	}, stats.Rules)
 
@@ -593,7 +594,7 @@ func TestStatsHaveLatencyInMicroseconds(t *testing.T) {
 	require.Equal(t, 250*time.Nanosecond, bounds[0])
 	require.Equal(t, map[string]Latency{"owner": {
 		Count: 4, SumUS: 1.5, Buckets: []LatencyBucket{{UpToUS: 0.25, Count: 2}, {UpToUS: float64(bounds[1].Nanoseconds()) / 1000, Count: 3}},
-	}}, showLatency(map[weir.Source]weir.Latency{weir.Owner: {Count: 4, Sum: 1500 * time.Nanosecond, Buckets: []uint64{2, 3}}}))
+	}}, showMap(map[weir.Source]weir.Latency{weir.Owner: {Count: 4, Sum: 1500 * time.Nanosecond, Buckets: []uint64{2, 3}}}, showLatency))
 }
 
 func TestResetDeletesOverrun(t *testing.T) {

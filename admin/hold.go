@@ -8,7 +8,6 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/httplimit"
-	"github.com/weir-go/weir/internal/enum"
 )
 
 // A hold that is not renewed lasts for its TTL.
@@ -31,10 +30,7 @@ type heldAnswer struct {
 // passed since the last renewal.
 func (a *api) hold(r *request) (int, any, error) {
 	ttl := defaultHoldTTL
-	v, o, err := r.readPossible(false, field{name: "ttl", into: &ttl})
-	if err == nil {
-		err = checkHoldTTL(ttl)
-	}
+	v, o, err := r.readPossible(false, ttlField(&ttl))
 	if err != nil {
 		return 0, nil, err
 	}
@@ -53,17 +49,17 @@ func (a *api) hold(r *request) (int, any, error) {
 	return http.StatusOK, answer, nil
 }
 
-// checkHoldTTL returns a refusal if ttl is out of range.
-func checkHoldTTL(ttl time.Duration) error {
-	if ttl < minHoldTTL || ttl > maxHoldTTL {
-		return refuse(http.StatusBadRequest, "ttl is %s: use %s to %s", enum.Duration(ttl), enum.Duration(minHoldTTL), enum.Duration(maxHoldTTL))
-	}
-	return nil
+// ttlField returns the field for the ttl of a hold.
+func ttlField(into *time.Duration) field {
+	return field{name: "ttl", into: into, least: int64(minHoldTTL), most: int64(maxHoldTTL)}
 }
 
-// truncateTime rounds a time down to the millisecond that the API shows. A client that renews or settles
-// before the rounded time is therefore not too late.
+// truncateTime rounds a time down to the millisecond that the API shows, and returns nil for the zero Time. A
+// client that renews or settles before the rounded time is therefore not too late.
 func truncateTime(at time.Time) *time.Time {
+	if at.IsZero() {
+		return nil
+	}
 	at = at.UTC().Truncate(time.Millisecond)
 	return &at
 }
@@ -87,10 +83,7 @@ type renewed struct {
 // renew sets the end of a hold to ttl from now, and reduces its units to the field units if there are more.
 func (a *api) renew(r *request) (int, any, error) {
 	ttl, units := defaultHoldTTL, int64(maxUnits)
-	v, text, err := r.readCarried("hold", field{name: "ttl", into: &ttl}, field{name: "units", into: &units})
-	if err == nil {
-		err = checkHoldTTL(ttl)
-	}
+	v, text, err := r.readCarried("hold", ttlField(&ttl), field{name: "units", into: &units})
 	if err == nil && (units < 1 || units > maxUnits) {
 		err = refuse(http.StatusBadRequest, "units is %d: keep 1 to %d, or end the hold by POST /v1/release", units, int64(maxUnits))
 	}

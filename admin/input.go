@@ -2,6 +2,9 @@ package admin
 
 import (
 	"bytes"
+	"cmp"
+	"encoding"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -33,11 +36,16 @@ const (
 // field is a parameter of a query, or a field of a JSON object, that a request may have.
 type field struct {
 	name string
-	// into receives the value: a *string, *int64, *float64, *bool, *time.Duration, *time.Time or *netip.Addr. It is
-	// a *[]string for a parameter that may occur several times, an http.Header for a field that contains
-	// header fields, and a list for a field that contains objects.
+	// into receives the value: a *string, *int64, *float64, *bool, *time.Duration, *[16]byte, *netip.Addr, another
+	// encoding.TextUnmarshaler, or a *time.Time for a time in the future. It is a *[]string for a parameter that
+	// may occur several times, an http.Header for a field that contains header fields, and a list for a field
+	// that contains objects. An empty text leaves a *string unchanged.
 	into     any
 	required bool
+	// least and most bound a number, a duration in nanoseconds, and the bytes of a text. The value has no
+	// bounds if most is 0.
+	least, most int64
+	known       func() []string // if it is not nil, it returns all valid texts besides ""
 }
 
 // list is the value of field.into that reads a JSON list of objects. The list has at least 1 object.
@@ -67,20 +75,6 @@ func (w faults) err() error {
 		return nil
 	}
 	return refuse(http.StatusBadRequest, "%s", strings.Join(w, "; "))
-}
-
-// checkRange adds a fault if n is below least or above most.
-func (w *faults) checkRange(name string, n, least, most int64) {
-	if n < least || n > most {
-		w.add("%s is %d: use %d to %d", name, n, least, most)
-	}
-}
-
-// checkKey adds a fault if the key is too long.
-func (w *faults) checkKey(key string) {
-	if len(key) > maxKeyBytes {
-		w.add("the key has %d bytes: use at most %d", len(key), maxKeyBytes)
-	}
 }
 
 // checkNames adds the given names that are not among the fields, and sorts given.
@@ -297,40 +291,76 @@ func (l list) readJSON(wrong *faults, name string, value json.RawMessage) {
 	}
 }
 
-// read converts text to the type of f.into, and adds a fault if that fails.
+// read converts text to the type of f.into, and adds a fault if that fails or the value is not valid.
 func (f *field) read(wrong *faults, text string) {
 	told := strconv.Quote(shorten(text))
 	var err error
 	switch into := f.into.(type) {
 	case *string:
-		*into = text
-		if text == "" && f.required && f.name != "key" {
-			wrong.add("%s is empty", f.name)
-		}
+		*into = cmp.Or(text, *into)
+		f.checkText(wrong, text)
 	case *int64:
 		if *into, err = strconv.ParseInt(text, 10, 64); err != nil {
 			wrong.add("%s is %s: use a whole number", f.name, shorten(text))
+		} else if f.most > 0 && (*into < f.least || *into > f.most) {
+			wrong.add("%s is %d: use %d to %d", f.name, *into, f.least, f.most)
 		}
 	case *float64:
 		if *into, err = strconv.ParseFloat(text, 64); err != nil {
 			wrong.add("%s is %s: use a number", f.name, shorten(text))
+		} else if f.most > 0 && !(*into >= float64(f.least) && *into <= float64(f.most)) {
+			wrong.add("%s is %v: use %d to %d", f.name, *into, f.least, f.most)
 		}
 	case *time.Duration:
-		if *into, err = time.ParseDuration(text); err != nil || *into <= 0 {
-			like := "1m30s or 250ms"
-			if meant, ok := strictyaml.TimeMeant(text); err != nil && ok {
-				like = enum.Duration(meant)
-			}
-			wrong.add("%s is %s: use a duration above 0, like %s", f.name, told, like)
-		}
+		*into = f.readDuration(wrong, text)
 	case *time.Time:
 		if *into, err = time.Parse(time.RFC3339, text); err != nil {
 			wrong.add("%s is %s: use a time like 2006-01-02T15:04:05Z", f.name, told)
+		} else if !into.After(time.Now()) {
+			wrong.add("%s is %s: it is past", f.name, into.UTC().Format(time.RFC3339))
+		}
+	case *[16]byte:
+		id, err := hex.DecodeString(text)
+		if copy(into[:], id); err != nil || len(id) != len(into) {
+			wrong.add("%s is %s: use the 32 hexadecimal digits from the list", f.name, told)
 		}
 	case *netip.Addr:
 		if *into, err = netip.ParseAddr(text); err != nil {
 			wrong.add("%s is %s: use an IP address", f.name, told)
 		}
+	case encoding.TextUnmarshaler:
+		if err := into.UnmarshalText([]byte(text)); err != nil {
+			wrong.add("%v", err)
+		}
+	}
+}
+
+// readDuration is read for a duration.
+func (f *field) readDuration(wrong *faults, text string) time.Duration {
+	d, err := time.ParseDuration(text)
+	if err != nil || d <= 0 {
+		like := "1m30s or 250ms"
+		if meant, ok := strictyaml.TimeMeant(text); err != nil && ok {
+			like = enum.Duration(meant)
+		}
+		wrong.add("%s is %q: use a duration above 0, like %s", f.name, shorten(text), like)
+	} else if f.most > 0 && (d < time.Duration(f.least) || d > time.Duration(f.most)) {
+		wrong.add("%s is %s: use %s to %s", f.name, enum.Duration(d), enum.Duration(time.Duration(f.least)), enum.Duration(time.Duration(f.most)))
+	}
+	return d
+}
+
+// checkText adds a fault for a text that is not valid.
+func (f *field) checkText(wrong *faults, text string) {
+	switch {
+	case text == "" && f.required && f.name != "key":
+		wrong.add("%s is empty", f.name)
+	case f.most > 0 && int64(len(text)) > f.most && f.name == "key":
+		wrong.add("the key has %d bytes: use at most %d", len(text), f.most)
+	case f.most > 0 && int64(len(text)) > f.most:
+		wrong.add("%s has %d bytes: use at most %d", f.name, len(text), f.most)
+	case f.known != nil && text != "" && !slices.Contains(f.known(), text):
+		wrong.add("there is no %s %q: %s", f.name, text, enum.Suggest(text, f.known()))
 	}
 }
 

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -18,16 +19,14 @@ const maxMembers = 256
 // members returns the members of the cluster whose names follow the parameter after.
 func (a *api) members(r *request) (int, any, error) {
 	var after string
-	if err := r.parameters(field{name: "after", into: &after}); err != nil {
-		return 0, nil, err
-	}
-	return http.StatusOK, showMembers(a.node.Members(), after), nil
+	err := r.parameters(field{name: "after", into: &after})
+	return http.StatusOK, showMembers(a.node.Members(), after), err
 }
 
 // showMembers returns the first maxMembers members, sorted by name, whose names follow the name in the
 // argument after. The member of that name may have left since the previous page.
 func showMembers(all []weir.Member, after string) Members {
-	page := Members{Members: []Member{}}
+	var page Members
 	from, found := slices.BinarySearchFunc(all, after, func(m weir.Member, name string) int { return strings.Compare(m.Name, name) })
 	if found {
 		from++
@@ -37,9 +36,9 @@ func showMembers(all []weir.Member, after string) Members {
 		all = all[:maxMembers]
 		page.Next = all[maxMembers-1].Name
 	}
-	for _, m := range all {
-		page.Members = append(page.Members, Member{Name: m.Name, Addr: m.Addr, Region: m.Region, Self: m.Self, State: m.State.String()})
-	}
+	page.Members = showAll(all, func(m weir.Member) Member {
+		return Member{Name: m.Name, Addr: m.Addr, Region: m.Region, Self: m.Self, State: m.State.String()}
+	})
 	return page
 }
 
@@ -70,18 +69,16 @@ func (a *api) deleteMember(r *request) (int, any, error) {
 
 // ring returns the fraction of the keys that each member owns.
 func (a *api) ring(*request) (int, any, error) {
-	answer, parts := Ring{Members: []RingMember{}}, a.node.Ring()
-	for _, m := range a.node.Members() {
-		answer.Members = append(answer.Members, RingMember{Name: m.Name, Share: parts[m.Name]})
-	}
-	return http.StatusOK, answer, nil
+	parts := a.node.Ring()
+	show := func(m weir.Member) RingMember { return RingMember{Name: m.Name, Share: parts[m.Name]} }
+	return http.StatusOK, Ring{showAll(a.node.Members(), show)}, nil
 }
 
 // showMap converts the values of a map. The result is never nil, because the API shows an empty map as {}.
-func showMap[V, W any](values map[string]V, show func(V) W) map[string]W {
+func showMap[K comparable, V, W any](values map[K]V, show func(V) W) map[string]W {
 	all := make(map[string]W, len(values))
 	for name, v := range values {
-		all[name] = show(v)
+		all[fmt.Sprint(name)] = show(v)
 	}
 	return all
 }
@@ -100,23 +97,15 @@ func showRegion(r weir.RegionStats) Region {
 }
 
 func showDecisions(bySource map[weir.Source]weir.Outcomes) map[string]Outcomes {
-	decisions := make(map[string]Outcomes)
-	for source, o := range bySource {
-		decisions[source.String()] = Outcomes(o)
-	}
-	return decisions
+	return showMap(bySource, showOutcomes)
 }
 
-func showLatency(bySource map[weir.Source]weir.Latency) map[string]Latency {
-	all, bounds := make(map[string]Latency), weir.LatencyBounds()
-	for source, l := range bySource {
-		a := Latency{Count: l.Count, SumUS: float64(l.Sum) / float64(time.Microsecond), Buckets: []LatencyBucket{}}
-		for i, n := range l.Buckets {
-			a.Buckets = append(a.Buckets, LatencyBucket{UpToUS: float64(bounds[i]) / float64(time.Microsecond), Count: n})
-		}
-		all[source.String()] = a
+func showLatency(l weir.Latency) Latency {
+	a, bounds := Latency{Count: l.Count, SumUS: float64(l.Sum) / float64(time.Microsecond), Buckets: []LatencyBucket{}}, weir.LatencyBounds()
+	for i, n := range l.Buckets {
+		a.Buckets = append(a.Buckets, LatencyBucket{UpToUS: float64(bounds[i]) / float64(time.Microsecond), Count: n})
 	}
-	return all
+	return a
 }
 
 func showRuleOutcomes(o rules.LimitOutcomes) RuleOutcomes {
@@ -129,9 +118,8 @@ func showRules(b *rules.Book, stats weir.Stats) *Rules {
 	}
 	s, now := b.Stats(), b.Current()
 	return &Rules{
-		Version: s.Version, Hash: s.Hash, Serial: s.Serial, LoadedAt: s.LoadedAt.UTC().Truncate(time.Second), Loads: s.Loads, Refused: s.Refused,
-		InForce: s.LastError == nil, Missing: s.Missing, Rules: s.Rules, Limits: s.Limits, Overrides: s.Overrides, Switches: s.Switches, Blocks: s.Blocks, Blocked: s.Blocked,
-		Outcomes: showAll(now.Outcomes(stats), showRuleOutcomes), Factors: showAll(now.Adaptations(), showFactor), Published: showText(s.Published), RefusedText: showText(s.RefusedText),
+		rulesState: showState(&s), InForce: s.LastError == nil, Rules: s.Rules, Limits: s.Limits, Blocked: s.Blocked,
+		Outcomes: showAll(now.Outcomes(stats), showRuleOutcomes), Factors: showAll(now.Adaptations(), showFactor),
 	}
 }
 
@@ -144,18 +132,14 @@ func showSnapshots(s weir.SnapshotStats) Snapshots {
 
 // showOutage converts an outage. Since is nil if there is none.
 func showOutage(o weir.OutageStats) Outage {
-	a := Outage{Missing: append([]string{}, o.Missing...), Decisions: o.Decisions, Count: o.Count}
-	if !o.Since.IsZero() {
-		a.Since = truncateTime(o.Since)
-	}
-	return a
+	return Outage{Since: truncateTime(o.Since), Missing: append([]string{}, o.Missing...), Decisions: o.Decisions, Count: o.Count}
 }
 
 // stats returns the counters of the node and the state of its rules.
 func (a *api) stats(*request) (int, any, error) {
 	s := a.node.Stats()
 	return http.StatusOK, Stats{
-		Version: buildinfo.Version(), Ready: a.node.Ready(), Decisions: showDecisions(s.Decisions), Limits: showMap(s.Limits, showDecisions), Latency: showLatency(s.Latency), Shadows: Outcomes(s.Shadows), Trials: showMap(s.ShadowLimits, showOutcomes),
+		Version: buildinfo.Version(), Ready: a.node.Ready(), Decisions: showDecisions(s.Decisions), Limits: showMap(s.Limits, showDecisions), Latency: showMap(s.Latency, showLatency), Shadows: Outcomes(s.Shadows), Trials: showMap(s.ShadowLimits, showOutcomes),
 		Bans:   showMap(s.Bans, func(b weir.BanStats) BanStats { return BanStats(b) }),
 		Served: s.Served, Passed: s.Passed, Overdue: s.Overdue, LateUnits: s.LateUnits, Canceled: s.Canceled, Conflicts: s.Conflicts,
 		Keys: s.Keys, MaxKeys: s.MaxKeys, Bytes: s.Bytes, Evicted: s.Evicted, UsedUp: s.EvictedUsedUp,

@@ -57,10 +57,10 @@ func (a *api) setOverride(r *request) (int, any, error) {
 		o          rules.Override
 	)
 	if err := r.body(append([]field{
-		{name: "limit", into: &limit, required: true}, {name: "key", into: &key, required: true},
-		{name: "rate", into: &o.Rate, required: true}, {name: "per", into: &o.Per}, {name: "burst", into: &o.Burst},
+		{name: "limit", into: &limit, required: true}, {name: "key", into: &key, required: true, most: maxKeyBytes},
+		{name: "rate", into: &o.Rate, required: true, most: maxUnits}, {name: "per", into: &o.Per}, {name: "burst", into: &o.Burst, most: maxUnits},
 		{name: "used", into: &used},
-	}, controlFields(&o.Control)...)...); err != nil {
+	}, r.controlFields(&o.Control)...)...); err != nil {
 		return 0, nil, err
 	}
 	l, err := findLimit(r.rules, limit)
@@ -68,10 +68,6 @@ func (a *api) setOverride(r *request) (int, any, error) {
 		return 0, nil, err
 	}
 	var wrong faults
-	wrong.checkKey(key)
-	wrong.checkRange("rate", o.Rate, 0, maxUnits)
-	wrong.checkRange("burst", o.Burst, 0, maxUnits)
-	wrong = append(wrong, checkControl(&o.Control, r)...)
 	wrong.checkNumbers(l.ForTier(""), o)
 	switch {
 	case used != keepUsed && used != resetUsed:
@@ -139,11 +135,7 @@ func (w *faults) checkNumbers(l weir.Limit, o rules.Override) {
 
 // deleteOverride removes the override of a key, or of an id from the list of overrides.
 func (a *api) deleteOverride(r *request) (int, any, error) {
-	var limit, key, id string
-	if err := r.parameters(field{name: "limit", into: &limit, required: true}, field{name: "key", into: &key}, field{name: "id", into: &id}); err != nil {
-		return 0, nil, err
-	}
-	raw, err := r.idOf("override", limit, key, id)
+	limit, _, raw, err := r.readKey("override")
 	if err != nil {
 		return 0, nil, err
 	}
@@ -154,33 +146,22 @@ func (a *api) deleteOverride(r *request) (int, any, error) {
 	return http.StatusNoContent, nil, nil
 }
 
-// readID reads the ID of a key from a list.
-func readID(id string) (raw [16]byte, err error) {
-	given, err := hex.DecodeString(id)
-	if err != nil || len(given) != len(raw) {
-		return raw, refuse(http.StatusBadRequest, "id is %q: use the 32 hexadecimal digits from the list", shorten(id))
+// readKey reads the parameters limit, and key or id. what names the value that the request is about. If the
+// request has a key, readKey also returns its ID.
+func (r *request) readKey(what string) (limit, key string, id [16]byte, err error) {
+	err = r.parameters(field{name: "limit", into: &limit, required: true}, field{name: "key", into: &key, most: maxKeyBytes}, field{name: "id", into: &id})
+	hasKey := r.URL.Query().Has("key")
+	switch {
+	case err != nil:
+	case hasKey == r.URL.Query().Has("id"):
+		err = refuse(http.StatusBadRequest, "name the %s: send key, or the id from the list", what)
+	case hasKey:
+		var l *rules.Limit
+		if l, err = findLimit(r.rules, limit); err == nil {
+			id = r.rules.Limiter(l, "", key).ID(key)
+		}
 	}
-	return [16]byte(given), nil
-}
-
-// idOf returns the ID of a key of a limit, which the parameter key or id names. what names the value that
-// the request is about.
-func (r *request) idOf(what, limit, key, id string) (raw [16]byte, err error) {
-	switch hasKey, hasID := r.URL.Query().Has("key"), r.URL.Query().Has("id"); {
-	case hasKey == hasID:
-		return raw, refuse(http.StatusBadRequest, "name the %s: send key, or the id from the list", what)
-	case hasID:
-		return readID(id)
-	}
-	var wrong faults
-	if wrong.checkKey(key); wrong != nil {
-		return raw, wrong.err()
-	}
-	l, err := findLimit(r.rules, limit)
-	if err != nil {
-		return raw, err
-	}
-	return r.rules.Limiter(l, "", key).ID(key), nil
+	return limit, key, id, err
 }
 
 // resetAnswer names the members that a reset did not reach. They may still have the count.
@@ -191,13 +172,9 @@ type resetAnswer struct {
 // deleteCount resets the count of a key, and its count in the overrun of the rule.
 func (a *api) deleteCount(r *request) (int, any, error) {
 	var limit, key string
-	err := r.parameters(field{name: "limit", into: &limit, required: true}, field{name: "key", into: &key, required: true})
+	err := r.parameters(field{name: "limit", into: &limit, required: true}, field{name: "key", into: &key, required: true, most: maxKeyBytes})
 	if err != nil {
 		return 0, nil, err
-	}
-	var wrong faults
-	if wrong.checkKey(key); wrong != nil {
-		return 0, nil, wrong.err()
 	}
 	notReached, err := a.resetCount(r, limit, key)
 	if err != nil {

@@ -49,13 +49,9 @@ func reserve(ctx context.Context, v *httplimit.Verdict) (*weir.Reservation, erro
 // settle replaces the estimate of a reservation by the cost. A reservation is settled only once.
 func (a *api) settle(r *request) (int, any, error) {
 	var units int64
-	v, text, err := r.readCarried("reservation", field{name: "units", into: &units, required: true})
+	v, text, err := r.readCarried("reservation", field{name: "units", into: &units, required: true, most: maxUnits})
 	if err != nil {
 		return 0, nil, err
-	}
-	var wrong faults
-	if wrong.checkRange("units", units, 0, maxUnits); len(wrong) > 0 {
-		return 0, nil, wrong.err()
 	}
 	reservation, err := openReservation(&v, text)
 	if err == nil {

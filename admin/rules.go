@@ -3,7 +3,6 @@ package admin
 import (
 	"net/http"
 	"net/netip"
-	"time"
 
 	"github.com/weir-go/weir/internal/enum"
 	"github.com/weir-go/weir/rules"
@@ -11,25 +10,13 @@ import (
 
 // rulesAnswer is the response to GET /v1/rules.
 type rulesAnswer struct {
+	rulesState
 	Source    string       `json:"source"`
-	Version   uint64       `json:"version"`
-	Hash      string       `json:"hash"`
-	Serial    uint64       `json:"serial"`
-	LoadedAt  time.Time    `json:"loaded_at"`
-	Loads     uint64       `json:"loads"`
-	Refused   uint64       `json:"refused"`
 	LastError string       `json:"last_error"`
-	Missing   bool         `json:"missing"`
 	Enabled   bool         `json:"enabled"`
-	Overrides int          `json:"overrides"`
-	Switches  int          `json:"switches"`
-	Blocks    int          `json:"blocks"`
 	Tiers     []string     `json:"tiers"`
 	Times     []string     `json:"times"`
 	Rules     []ruleAnswer `json:"rules"`
-
-	Published   *PublishedText `json:"published,omitempty"`    // the text in force, unless it is of the source
-	RefusedText *PublishedText `json:"refused_text,omitempty"` // a published text that cannot be in force
 }
 
 // ruleAnswer is a rule as it was loaded. Exemptions are not shown, because they may contain API keys.
@@ -103,10 +90,8 @@ type softAnswer struct {
 func (a *api) rules(r *request) (int, any, error) {
 	s, stats := r.rules, a.book.Stats()
 	answer := rulesAnswer{
-		Source: stats.Source, Version: s.Version(), Hash: stats.Hash, Serial: s.Serial(), LoadedAt: stats.LoadedAt.UTC().Truncate(time.Second),
-		Loads: stats.Loads, Refused: stats.Refused, Missing: stats.Missing, Enabled: s.Enabled(), Overrides: stats.Overrides, Switches: stats.Switches, Blocks: stats.Blocks,
+		rulesState: showState(&stats), Source: stats.Source, Enabled: s.Enabled(),
 		Tiers: append([]string{}, s.Tiers()...), Times: append([]string{}, s.OpenTimeWindows()...), Rules: make([]ruleAnswer, len(s.Rules())),
-		Published: showText(stats.Published), RefusedText: showText(stats.RefusedText),
 	}
 	if stats.LastError != nil {
 		answer.LastError = stats.LastError.Error()

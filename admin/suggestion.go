@@ -31,52 +31,46 @@ type Suggestions struct {
 
 // suggestions lists the suggestions for hot keys, with the texts of the keys that members know.
 func (a *api) suggestions(r *request) (int, any, error) {
-	all := a.book.Suggestions()
-	answer := Suggestions{make([]Suggestion, len(all))}
 	top, err := a.node.TopKeys(r.Context(), maxTop)
-	if err != nil {
-		return 0, nil, err
-	}
-	for i, s := range all {
+	show := func(s rules.Suggestion) (shown Suggestion) {
 		var k TopKey
 		if at := slices.IndexFunc(top.Denied, func(k weir.TopKey) bool { return k.Limit == s.Limit && k.ID == s.ID }); at >= 0 {
 			k = showKey(top.Denied[at])
 		}
-		answer.Suggestions[i] = Suggestion{Limit: s.Limit, ID: hex.EncodeToString(s.ID[:]), Key: k.Key, Masked: k.Masked, Denied: s.Denied, Since: s.Since.UTC(), Rate: s.Rate, Burst: s.Burst}
+		shown = Suggestion{Limit: s.Limit, ID: hex.EncodeToString(s.ID[:]), Key: k.Key, Masked: k.Masked, Denied: s.Denied, Since: s.Since.UTC(), Rate: s.Rate, Burst: s.Burst}
 		if l, _, ok := r.rules.Limit(s.Limit); ok {
-			answer.Suggestions[i].Policy = rules.Describe(r.rules.InForce(l).ForTier(""))
+			shown.Policy = rules.Describe(r.rules.InForce(l).ForTier(""))
 		}
+		return shown
 	}
-	return http.StatusOK, answer, nil
+	return http.StatusOK, Suggestions{showAll(a.book.Suggestions(), show)}, err
 }
 
 // acceptSuggestion sets the override that is suggested for a key.
 func (a *api) acceptSuggestion(r *request) (int, any, error) {
 	var (
-		limit, id string
-		c         rules.Control
+		limit string
+		id    [16]byte
+		c     rules.Control
 	)
-	if err := r.body(field{name: "limit", into: &limit, required: true}, field{name: "id", into: &id, required: true},
-		field{name: "until", into: &c.Until, required: true}, field{name: "by", into: &c.By}, field{name: "reason", into: &c.Reason, required: true}); err != nil {
-		return 0, nil, err
+	fields := append(r.controlFields(&c), field{name: "limit", into: &limit, required: true}, field{name: "id", into: &id, required: true})
+	for i := range fields {
+		fields[i].required = fields[i].name != "by"
 	}
-	raw, err := readID(id)
-	if err != nil {
-		return 0, nil, err
-	}
-	if err := checkControl(&c, r).err(); err != nil {
+	if err := r.body(fields...); err != nil {
 		return 0, nil, err
 	}
 	all := a.book.Suggestions()
-	i := slices.IndexFunc(all, func(s rules.Suggestion) bool { return s.Limit == limit && s.ID == raw })
+	i := slices.IndexFunc(all, func(s rules.Suggestion) bool { return s.Limit == limit && s.ID == id })
 	if i < 0 {
 		return 0, nil, refuse(http.StatusNotFound, "there is no suggestion for this key of %q: list the suggestions again", shorten(limit))
 	}
-	o := rules.Override{Control: c, Limit: limit, ID: raw, Rate: all[i].Rate, Burst: all[i].Burst}
-	if err := a.book.OverrideID(limit, raw, o); err != nil {
+	o := rules.Override{Control: c, Limit: limit, ID: id, Rate: all[i].Rate, Burst: all[i].Burst}
+	if err := a.book.OverrideID(limit, id, o); err != nil {
 		return 0, nil, err
 	}
 	o.At = time.Now().Truncate(time.Second)
-	a.log.Info("override set", controlAttributes(&o.Control, r, "limit", limit, "id", id, "rate", o.Rate)...)
-	return http.StatusOK, showOverride(o), nil
+	answer := showOverride(o)
+	a.log.Info("override set", controlAttributes(&o.Control, r, "limit", limit, "id", answer.ID, "rate", o.Rate)...)
+	return http.StatusOK, answer, nil
 }

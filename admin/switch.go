@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"cmp"
 	"errors"
 	"net/http"
 	"slices"
@@ -33,18 +32,13 @@ func (a *api) switches(*request) (int, any, error) {
 // setSwitch sets the mode of a rule, or of all rules.
 func (a *api) setSwitch(r *request) (int, any, error) {
 	var (
-		rule, mode string
-		w          rules.Switch
+		rule string
+		w    rules.Switch
 	)
-	if err := r.body(append([]field{{name: "rule", into: &rule, required: true}, {name: "mode", into: &mode, required: true}}, controlFields(&w.Control)...)...); err != nil {
+	if err := r.body(append([]field{{name: "rule", into: &rule, required: true}, {name: "mode", into: &w.Mode, required: true}}, r.controlFields(&w.Control)...)...); err != nil {
 		return 0, nil, err
 	}
-	var wrong faults
-	if err := w.Mode.UnmarshalText([]byte(mode)); err != nil {
-		wrong.add("%v", err)
-	}
-	wrong = append(wrong, checkControl(&w.Control, r)...)
-	if err := cmp.Or(wrong.err(), checkRule(r.rules, rule)); err != nil {
+	if err := checkRule(r.rules, rule); err != nil {
 		return 0, nil, err
 	}
 	if err := a.book.Switch(rule, w); err != nil {

@@ -18,7 +18,7 @@ rules:
 `)
 	until := time.Now().Add(time.Hour).Truncate(time.Second).UTC()
 	var set switchAnswer
-	a.get("PUT", "/v1/switches", `{"rule":"api","mode":"off","until":"`+until.Format(time.RFC3339)+`","reason":"an incident"}`, 200, &set)
+	a.get("PUT", "/v1/switches", `{"rule":"api","mode":"off","until":"`+until.Format(time.RFC3339)+`","by":"","reason":"an incident"}`, 200, &set)
 	require.Equal(t, switchAnswer{"api", "off", controlAnswer{Until: &until, By: "token 1", Reason: "an incident", At: set.At}}, set)
 	require.Contains(t, a.log.String(), `msg="switch set" rule=api mode=off until=`+until.Format(time.RFC3339)+` by="token 1" reason="an incident" client="token 1" `)
 	a.get("PUT", "/v1/switches", `{"rule":"*","mode":"shadow","by":"jo"}`, 200, &set)

@@ -25,20 +25,9 @@ func (a *api) takeAll(r *request) (int, any, error) {
 	var takes []question
 	if err := r.body(field{name: "takes", required: true, into: list{maxTakes, func(object func(...field)) {
 		var t question
-		object(t.fields(true)...)
+		object(r.questionFields(&t, true)...)
 		takes = append(takes, t)
 	}}}); err != nil {
-		return 0, nil, err
-	}
-	var wrong faults
-	for i := range takes {
-		var of faults
-		takes[i].validate(&of, r.rules)
-		for _, problem := range of {
-			wrong.add("takes[%d]: %s", i, problem)
-		}
-	}
-	if err := wrong.err(); err != nil {
 		return 0, nil, err
 	}
 	o := &httplimit.Outcome{Snapshot: r.rules}

@@ -33,10 +33,7 @@ func (a *api) putRules(r *request) (int, any, error) {
 		text string
 		c    rules.Control
 	)
-	if err := r.body(append(controlFields(&c)[1:], field{name: "text", into: &text, required: true})...); err != nil { // rules have no end
-		return 0, nil, err
-	}
-	if err := checkControl(&c, r).err(); err != nil {
+	if err := r.body(append(r.controlFields(&c)[1:], field{name: "text", into: &text, required: true})...); err != nil { // rules have no end
 		return 0, nil, err
 	}
 	set, err := rules.Parse("text", []byte(text))

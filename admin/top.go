@@ -10,25 +10,15 @@ const (
 // totals returns the sums of the decisions of all members.
 func (a *api) totals(r *request) (int, any, error) {
 	t, err := a.node.Totals(r.Context())
-	if err != nil {
-		return 0, nil, err
-	}
-	return http.StatusOK, showTotals(t), nil
+	return http.StatusOK, showTotals(t), err
 }
 
 // top returns the keys with the most checks, denials and held units in the cluster.
 func (a *api) top(r *request) (int, any, error) {
 	most := int64(defaultTop)
-	if err := r.parameters(field{name: "n", into: &most}); err != nil {
+	if err := r.parameters(field{name: "n", into: &most, least: 1, most: maxTop}); err != nil {
 		return 0, nil, err
-	}
-	var wrong faults
-	if wrong.checkRange("n", most, 1, maxTop); wrong != nil {
-		return 0, nil, wrong.err()
 	}
 	t, err := a.node.TopKeys(r.Context(), int(most))
-	if err != nil {
-		return 0, nil, err
-	}
-	return http.StatusOK, NewTop(t), nil
+	return http.StatusOK, NewTop(t), err
 }

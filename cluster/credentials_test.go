@@ -52,7 +52,7 @@ func TestSecretDecidesRegion(t *testing.T) {
 	for name, c := range map[string]struct {
 		dialler, listener identity
 		to                string
-		dialled, accepted error // the errors of the two sides; nil: the side accepts the other
+		dialled, accepted error // the errors of the two sides; nil if the side accepts the other
 		reason            string
 	}{
 		"a member":                                    {r, r, "r", nil, nil, ""},

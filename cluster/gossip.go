@@ -408,8 +408,9 @@ func (g *gossipCluster) handleRecord(from string, b []byte) (answer []byte) {
 }
 
 // Each announcement is gossiped announceTimes, at intervals of announceAgain. Gossip goes to random
-// members: in a cluster of five, a member that no other path reached missed an announcement that was
-// gossiped once 2 times in 100, and would then receive the announcement half a minute late.
+// members: in a cluster of five, an announcement that was gossiped a single time did not reach a
+// member in 2 of 100 cases. Without another path, that member would receive the announcement half a
+// minute late.
 const (
 	announceTimes = 3
 	announceAgain = 250 * time.Millisecond

@@ -94,7 +94,7 @@ type records struct {
 	first   int  // the first byte that arrived, plus 1; 0 before that
 	left    int  // bytes of the current record that TLS has not read
 	hurried bool // no Read may wait
-	most    int  // bytes that TLS may read in its handshake; 0: no handshake is under way
+	most    int  // bytes that TLS may read in its handshake; 0 if no handshake is under way
 	passed  int  // bytes that TLS has read in its handshake
 
 	mu   sync.Mutex // TLS writes alerts from the goroutine that reads

@@ -187,7 +187,7 @@ func TestRegionNodeThatStopsReadingIsReplaced(t *testing.T) {
 type signposts struct {
 	mu   sync.Mutex
 	at   map[string][]string
-	dial func(addr string) string // returns the address in lo; empty: no node answers
+	dial func(addr string) string // returns the address in lo; empty if no node answers
 	lo   *loopback                // has the nodes
 }
 

@@ -47,7 +47,7 @@ func (s *stuck) Close() error {
 func TestAnswersOnReplacedConnectionAreLate(t *testing.T) {
 	for _, c := range []struct {
 		name     string
-		second   func(*stuck) // an event of the second connection; nil: no event
+		second   func(*stuck) // an event of the second connection; nil for no event
 		answered bool
 	}{
 		{"they come", nil, true},

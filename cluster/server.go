@@ -15,12 +15,13 @@ const (
 	// idleWait is how long a connection may carry no whole frame. Members send pings more than once a
 	// second.
 	idleWait = 3 * time.Second
-	// idleAbroad is the same time for connections of other regions, whose nodes send a ping each
-	// second, over paths that lose packets.
+	// idleAbroad replaces idleWait for connections of other regions, whose nodes send a ping
+	// each second, over paths that lose packets.
 	idleAbroad = 10 * time.Second
-	// idleOnDemand is the same time for connections of members that do not watch this node, which may
-	// rest for restAfter. After idleWait only a ping with flagWakes wakes such a connection. Any other
-	// frame ends it, because a partition has delayed the frame, and the requests that follow.
+	// idleOnDemand replaces idleWait for connections of members that do not watch this node. Such a
+	// connection may rest for restAfter. After idleWait only a ping with flagWakes wakes such a
+	// connection. Any other frame ends it, because a partition has delayed the frame, and the requests
+	// that follow.
 	idleOnDemand = restAfter + 15*time.Second
 	// If this process notices late that the time of a connection has passed, the connection has
 	// 1/secondLook of that time once more.

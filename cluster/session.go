@@ -306,7 +306,8 @@ func (s *session) shut() {
 // that. s is still read: answers that arrive are late, and their units are refunded. The caller must
 // call forget for missing answers, and shut s once it is idle.
 //
-// A wake may stay in a slot that is released meanwhile, because no ask takes a slot once over is set.
+// A wake may stay in a slot that is released meanwhile, because no ask takes a slot once the session
+// is over.
 func (s *session) retire() {
 	for _, sl := range s.stop() {
 		if sl.state.Load()&3 == slotWaiting {

@@ -152,7 +152,7 @@ func TestRostersAgreeWithin15sAfterSplit(t *testing.T) {
 		n, left int           // members, and how many of them are on the first side
 		forget  time.Duration // ten times as long on the smaller side, and twenty for tombstones
 		lasts   time.Duration
-		shownBy string // the cases of the default run that show the same; empty: this case is in the default run
+		shownBy string // the cases of the default run that show the same; empty for a case of the default run
 	}{
 		{"too short for gossip to notice", 5, 2, 20 * time.Second, 2 * time.Second, ""},
 		{"in the middle of noticing", 5, 2, 20 * time.Second, 12 * time.Second, ""},

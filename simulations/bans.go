@@ -10,7 +10,7 @@ import (
 const (
 	// repeating is how long a node repeats that a key is banned or paused without asking the owner.
 	repeating = 10 * time.Second
-	// banCopying is the age at which a ban survives a crash of the owner, without the round trip.
+	// A ban survives a crash of its owner once it is older than banCopying and a round trip.
 	banCopying = 200 * time.Millisecond
 )
 

@@ -8,12 +8,13 @@ import (
 
 // This file computes which counts survive a stop of all nodes of a region. For each node
 // that ended, the newest of its snapshots that were loaded later is its last snapshot.
-// Every unit that was counted before the oldest of these last snapshots is in one of
-// them: the node that counted the unit has it, and so has the node that took the unit
-// over. If nothing else moved for so long, as many of these snapshots may be missing as
-// there are copies of each count. If all nodes left in order, the snapshots of each were
-// loaded and no snapshot was lost, then no count is missing. The judge requires this even
-// if the product has not written a snapshot that it should have written.
+// Every unit that was counted before the oldest of these last snapshots is in one of them:
+// in that of the node that counted the unit, or in that of the node that took the unit
+// over. If no counts moved for long enough before the stop (isUnmoved), as many of the last
+// snapshots may be lost as there are copies of each count. If all nodes left in order, the
+// snapshots of each were loaded and no snapshot was lost, then no count is missing. The
+// judge requires this even if the product has not written a snapshot that it should have
+// written.
 
 // outage is a time in which no node of a region runs. It begins when the last node ends.
 type outage struct {
@@ -73,7 +74,7 @@ func (s *stage) savedUntil(o outage) time.Duration {
 			orderly = orderly && c.orderly && whole
 			alone = alone && c.at == o.at
 			if c.began < c.at {
-				led = min(led, c.began) // from then on, no member receives the units of a leaving node that finds no receiver
+				led = min(led, c.began) // a leaving node may have found no receiver, so units from then on may be on no other node
 			}
 		}
 	}

@@ -10,10 +10,10 @@ import (
 )
 
 // A node watches a member: it pings the member all the time, and reports in its row whether it is
-// connected to the member. In a small cluster every node watches all members. Elsewhere the members
-// are in as many orders as there are cycles, each by a hash of the name, and two neighbours on a
-// cycle watch each other. So each node watches about 8 members, and the graph of these pairs is
-// connected.
+// connected to the member. In a small cluster every node watches all members. In a larger cluster
+// the members form several cycles: on each cycle they are in the order of a different hash of their
+// names, and two neighbours on a cycle watch each other. So each node watches about 8 members, and
+// the graph of these pairs is connected.
 //
 // If a neighbour is disconnected, the node also watches the next member in that direction of the cycle,
 // and so on up to a member to which it is connected. The node skips members that no member of its

@@ -245,6 +245,9 @@ func (l *Limiter) checkInto(ctx context.Context, op wire.Op, key string, units i
 // measure adds the latency and the key of a decision to the statistics, with the given weight.
 func (l *Limiter) measure(key string, a *wire.Ask, r *wire.Result, weight uint64) {
 	n := l.node
+	if l.limit.Name == stats.Uncounted {
+		return
+	}
 	now := n.env.Monotonic()
 	n.meters.RecordDuration(r.Source, time.Duration(max(0, now-a.Began)), weight)
 	n.meters.TopKeys.Add(identity.Bytes(a.ID), l.limit.Name, key, l.limit.SecretKeys, r.Allowed, weight, now)
@@ -336,9 +339,10 @@ func (n *Node) observeStart() int64 {
 	return n.env.Now()
 }
 
-// observe passes the decision of a check that began at a time, and was decided at a time, to the Observer.
+// observe passes the decision of a check that began at a time, and was decided at a time, to the Observer, unless
+// the limit is stats.Uncounted.
 func (n *Node) observe(ctx context.Context, e *DecisionEvent, begun, at int64) {
-	if n.cfg.Observer == nil {
+	if n.cfg.Observer == nil || e.Limiter.limit.Name == stats.Uncounted {
 		return
 	}
 	e.Took, e.Critical = time.Duration(n.env.Now()-begun), e.Critical || e.Limiter.spends

@@ -15,6 +15,7 @@ import (
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/adapt"
 	"github.com/weir-go/weir/internal/loglimit"
+	"github.com/weir-go/weir/internal/stats"
 )
 
 // Nodes debit their measurements of a rule with Adapt to counts of the cluster. So the totals survive the loss of a
@@ -30,7 +31,7 @@ const (
 // newMeasureLimit returns the limit of the counts of measurements, which denies nothing. The Rate is
 // never reached in a window of ten minutes.
 func newMeasureLimit() weir.Limit {
-	return weir.Limit{Name: "weir:adapt", Algorithm: weir.FixedWindow, Rate: 1e12, Per: 10 * time.Minute, Partition: weir.FailOpen, NoLeases: true}
+	return weir.Limit{Name: stats.Uncounted, Algorithm: weir.FixedWindow, Rate: 1e12, Per: 10 * time.Minute, Partition: weir.FailOpen, NoLeases: true}
 }
 
 // measures contains the names of the counts of a rule. All reports change the first count.

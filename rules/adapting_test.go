@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -402,5 +403,44 @@ func TestFactorEndsAfterRuleLosesAdapt(t *testing.T) {
 		require.Empty(t, published())
 		require.NoError(t, book.Replace(mustParse(t, "version: 2\n"+text)))
 		require.InDelta(t, 1, factor(), 0.001)
+	})
+}
+
+// observed lists the limits of the decisions that it observes.
+type observed struct {
+	weir.Observer
+	limits []string
+}
+
+func (o *observed) Decided(_ context.Context, e weir.DecisionEvent) {
+	o.limits = append(o.limits, e.Limiter.Limit().Name)
+}
+
+func TestMeasurementsAreNoDecisions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		seen := new(observed)
+		node, err := weir.Start(t.Context(), weir.Config{Logger: slog.New(slog.DiscardHandler), Observer: seen, TopKeys: 10})
+		require.NoError(t, err)
+		defer node.Close()
+		book := staticBook(t, node, "rules: [{name: r, key: global, limit: {rate: 10, per: 1s}, adapt: {latency: 1s}}]")
+		s := book.Current()
+		for range 20 {
+			now := time.Now()
+			s.Meter(s.Rules()[0]).RecordStart(now)
+			s.Meter(s.Rules()[0]).RecordDone(now, now, time.Second, false)
+			time.Sleep(time.Second)
+		}
+		limiter, err := node.Limiter(newMeasureLimit())
+		require.NoError(t, err)
+		used, err := limiter.Peek(t.Context(), measureKey("r", 0))
+		require.NoError(t, err)
+		require.Less(t, used.Remaining, used.Limit, "the measurements are reported")
+		require.Empty(t, node.Stats().Limits)
+		require.Empty(t, node.Stats().Decisions)
+		require.Empty(t, seen.limits)
+		top, err := node.TopKeys(t.Context(), 10)
+		require.NoError(t, err)
+		require.Empty(t, top.Asked)
+		require.NoError(t, book.Close())
 	})
 }

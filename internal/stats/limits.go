@@ -15,6 +15,9 @@ const (
 	// Others is the name under which the limits beyond MaxNames are counted. A limit with this name
 	// is counted with them.
 	Others = "(other)"
+	// Uncounted is the name of a limit whose counts carry messages between nodes. No list has its decisions, which are
+	// none of a user. No rule can have this name.
+	Uncounted = "/weir/adapt"
 	// MaxNames is the maximum number of names with counters of their own. The counters of MaxNames
 	// names take 13 MB.
 	MaxNames = 4096
@@ -38,6 +41,8 @@ type Limits struct {
 	mu     sync.Mutex
 	named  map[string]*Limit
 	others Limit
+
+	uncounted Limit // of Uncounted
 }
 
 // Limit counts the decisions of all limits of one name. It is striped by the hash of the
@@ -60,6 +65,9 @@ type stripe struct {
 func (m *Limits) CountersOf(name string) *Limit {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if name == Uncounted {
+		return &m.uncounted
+	}
 	if of := m.named[name]; of != nil {
 		return of
 	}

@@ -88,7 +88,7 @@ func (e *ErrPartial) Error() string {
 }
 
 // MaxPause is the longest time for which Limiter.Pause pauses a key.
-const MaxPause = bucket.LongestTimer
+const MaxPause = wire.LongestPause
 
 // Pause pauses a key of a limit with Limit.Pauses: until d has passed, all checks of the key on all nodes
 // are denied with Decision.Paused, and a Wait keeps its place and waits for the end. If a key is paused

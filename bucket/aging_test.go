@@ -54,19 +54,15 @@ func usedOf(s *Store, id ID, now int64) int64 {
 	return used
 }
 
-// The code of a limit is its algorithm, unless Durable differs from the default for its Per.
-func TestLimitCodeContainsDurable(t *testing.T) {
-	for per, byPer := range map[time.Duration]bool{time.Minute: false, time.Hour: true} {
-		for _, durable := range []bool{false, true} {
-			for a := SlidingWindow; a < InFlight; a++ {
-				l := Limit{Algorithm: a, Rate: 1, Per: per, Durable: durable}
-				if plain := l.Code() == byte(a); plain != (durable == byPer) {
-					t.Errorf("code %#x of %v per %v, Durable %v", l.Code(), a, per, durable)
-				}
-				read := Limit{Rate: 1, Per: per}
-				if read.SetCode(l.Code()); read != l {
-					t.Errorf("%+v came back as %+v", l, read)
-				}
+// The code of a limit is its algorithm, unless Durable differs from the default for its Per or MaxOfCopies is set.
+func TestLimitCodeContainsDurableAndMaxOfCopies(t *testing.T) {
+	for _, l := range []Limit{{Per: time.Minute}, {Per: time.Hour, Durable: true}, {Per: time.Minute, Durable: true}, {Per: time.Hour}} {
+		for _, l.MaxOfCopies = range []bool{false, true} {
+			for l.Algorithm = SlidingWindow; l.Algorithm < InFlight; l.Algorithm++ {
+				require.Equal(t, l.Durable == l.DurableByPer() && !l.MaxOfCopies, l.Code() == byte(l.Algorithm), "%+v", l)
+				read := Limit{Per: l.Per}
+				read.SetCode(l.Code())
+				require.Equal(t, l, read)
 			}
 		}
 	}

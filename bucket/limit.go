@@ -71,6 +71,11 @@ type Limit struct {
 	// it.
 	Durable bool
 
+	// MaxOfCopies makes a merge of two copies of a count keep the copy with more used units, because both
+	// record the same event, such as the end of a timer. Otherwise a merge adds the units that only one
+	// copy has. Decisions do not depend on it.
+	MaxOfCopies bool
+
 	// Keep is the number of units that an ask with this limit leaves for other asks, from 0 to
 	// less than the capacity. To such an ask the capacity is lower by Keep. Keep belongs to the
 	// ask: a Store does not store it, and asks with different Keep share a count.
@@ -173,7 +178,7 @@ func (l *Limit) checkKeep(report func(format string, args ...any)) {
 	}
 }
 
-// equals reports whether the exported fields of two limits are equal, except Keep. It is faster than != by
+// equals reports whether the exported fields of two limits are equal, except Keep and MaxOfCopies. It is faster than != by
 // a nanosecond per check, because the compiler implements != by a call of a function that
 // compares memory.
 func (l *Limit) equals(o *Limit) bool {
@@ -186,21 +191,28 @@ const DurableFrom = time.Hour
 // DurableByPer reports whether a limit with this Per is Durable by default.
 func (l *Limit) DurableByPer() bool { return l.Per >= DurableFrom && l.Algorithm != InFlight }
 
-// otherwise marks the code of a limit whose Durable differs from the default for its Per.
-const otherwise = 0x80
+// These bits mark the code of a limit.
+const (
+	otherwise   = 0x80 // Durable differs from the default for Per
+	maxOfCopies = 0x40
+)
 
-// Code returns the byte that represents Algorithm and Durable in messages.
+// Code returns the byte that represents Algorithm, Durable and MaxOfCopies in messages.
 func (l *Limit) Code() byte {
+	code := byte(l.Algorithm)
 	if l.Durable != l.DurableByPer() {
-		return byte(l.Algorithm) | otherwise
+		code |= otherwise
 	}
-	return byte(l.Algorithm)
+	if l.MaxOfCopies {
+		code |= maxOfCopies
+	}
+	return code
 }
 
-// SetCode sets Algorithm and Durable. The Per of the limit must be set.
+// SetCode sets Algorithm, Durable and MaxOfCopies. The Per of the limit must be set.
 func (l *Limit) SetCode(code byte) {
-	l.Algorithm = Algorithm(code &^ otherwise)
-	l.Durable = l.DurableByPer() != (code&otherwise != 0)
+	l.Algorithm = Algorithm(code &^ (otherwise | maxOfCopies))
+	l.Durable, l.MaxOfCopies = l.DurableByPer() != (code&otherwise != 0), code&maxOfCopies != 0
 }
 
 // The following methods limit the numbers to ranges in which no arithmetic overflows, even if

@@ -104,6 +104,9 @@ func (s *Store) debit(id ID, l *Limit, now, units int64, here bool) Result {
 	sh, h := s.lock(id)
 	var first slot
 	c, l, inserts := sh.lookupOrNew(id, h, &s.placement, l, now, &first)
+	if here && l.isTimer() {
+		units = l.extension(c.cell, now, units)
+	}
 	r, counted := l.debit(&c.cell, sh.logOf(l, c), now, units)
 	if counted > 0 {
 		if !here {

@@ -72,8 +72,7 @@ func checkLasting(course *course, a *asks, checks []*Check, broken func(time.Dur
 }
 
 // checkDenials reports the first ban of a key that was denied too rarely. A denial reaches the owner
-// at most two Timeouts and the pauses after its answer. After a split, a ban may last twice its length.
-// The checks of a killed process are not in the journal.
+// at most two Timeouts and the pauses after its answer. The checks of a killed process are not in the journal.
 func checkDenials(course *course, a *asks, checks []*Check, broken func(time.Duration, string, ...any)) {
 	ends, late := time.Duration(0), 2*timeoutOf(course.scenario)+time.Second
 	for _, c := range checks {
@@ -86,9 +85,6 @@ func checkDenials(course *course, a *asks, checks []*Check, broken func(time.Dur
 		}
 		longest := slices.Max(a.l.Ban.For[:])
 		since := c.Asked + c.Banned - longest - a.l.Ban.Within*9/8 - late
-		if !course.keepsBans(a.l, since-longest, c.Answered) {
-			since -= longest
-		}
 		since -= 2 * course.longestPause(since, c.Answered, course.members...)
 		denials := int64(0)
 		for _, d := range checks {

@@ -378,7 +378,7 @@ func (x *arriving) recordHeard(id bucket.ID) {
 // agesOf returns the ages at which units and refunds of a limit have recovered.
 func agesOf(l *bucket.Limit, now int64) ages {
 	empties := recovery(l)
-	return ages{now: now, timer: l.IsTimer(), late: int64(min(empties/32, 1<<62)), recovered: lastsFor(l)}
+	return ages{now: now, maxOfCopies: l.MaxOfCopies, late: int64(min(empties/32, 1<<62)), recovered: lastsFor(l)}
 }
 
 // importTotal imports a copy with a single origin without a merge, and reports whether it did.

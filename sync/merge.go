@@ -75,10 +75,10 @@ func (v vector) latest(n int) vector {
 
 // ages has the ages at which the units and refunds of a tally have recovered.
 type ages struct {
-	now       int64
-	timer     bool  // the units are the time left of a timer, of which the later end counts
-	late      int64 // maximum age of a refund that is not late. Some units of a late refund have already recovered
-	recovered int64 // age at which all spent units have recovered
+	now         int64
+	maxOfCopies bool  // bucket.Limit.MaxOfCopies
+	late        int64 // maximum age of a refund that is not late. Some units of a late refund have already recovered
+	recovered   int64 // age at which all spent units have recovered
 }
 
 // unitsBeyond returns the number of units in v that are not in o, less refunds. unitsBeyond
@@ -114,10 +114,10 @@ func (v vector) unitsBeyond(o vector, times ages) (units int64) {
 // that both vectors know to be refunded beyond the spent ones: these refunds have reduced the
 // used units of v's copy.
 //
-// If the copies are timers, the result is the time by which v's copy ends later.
+// With MaxOfCopies, the result is at most the number of units by which v's copy has more used units.
 func (o vector) unitsOnTop(v vector, used, otherUsed int64, times ages) int64 {
 	units := v.unitsBeyond(o, times)
-	if times.timer {
+	if times.maxOfCopies {
 		return min(units, max(0, otherUsed-used))
 	}
 	both := v.unitsBeyond(nil, times) - units

@@ -242,18 +242,56 @@ func TestBanOutlivesItsOwner(t *testing.T) {
 	})
 }
 
+// Both sides of a split ban a key: the owner before it knows that it is in a minority, and the majority by its own
+// denials. After the heal, the later end counts on all nodes, and the next ban has the second length.
+func TestBansOfBothSidesAreOneBan(t *testing.T) {
+	for _, apart := range []time.Duration{3 * time.Second, 40 * time.Second} {
+		t.Run(apart.String(), func(t *testing.T) {
+			inWorlds(t, 5, weir.Config{}, func(t *testing.T, w *world) {
+				l := banning
+				l.Ban.For = weir.BanLengths{time.Minute, 10 * time.Minute, time.Hour}
+				ls := w.limiters(t, l)
+				key := keyOf(t, ls["a"])
+				w.network.Split([]string{"a", "b"}, []string{"c", "d", "e"})
+				ban(t, ls["a"], key)
+				time.Sleep(apart)
+				ban(t, ls["d"], key)
+				end := time.Now().Add(time.Minute)
+				time.Sleep(time.Second)
+				w.network.Heal()
+				require.True(t, waitFor(20*time.Second, func() bool { return w.agree(w.names...) }))
+				time.Sleep(10 * time.Second) // a node asks the owner again after ten seconds
+				for _, name := range w.names {
+					d := allowed(t, ls[name], key, 1)
+					require.True(t, d.Banned, "%s: %+v", name, d)
+					require.InDelta(t, time.Until(end), d.RetryAfter, float64(time.Second), name)
+				}
+				time.Sleep(time.Until(end.Add(time.Second)))
+				for _, name := range w.names {
+					require.True(t, allowed(t, ls[name], key, 1).Allowed, name)
+					time.Sleep(time.Minute)
+				}
+				ban(t, ls["e"], key)
+				require.InDelta(t, 10*time.Minute, allowed(t, ls["e"], key, 1).RetryAfter, float64(time.Second))
+			})
+		})
+	}
+}
+
 func TestBanOutlivesStopOfAllNodes(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		shelves := map[string]*shelf{"a": {}, "b": {}}
 		cfg := weir.Config{}
 		w := nextWorld(t, cfg, shelves)
-		ls := w.limiters(t, banning)
+		l := banning
+		l.Ban.For = weir.BanLengths{20 * time.Minute} // shorter than the Per from which a count is durable
+		ls := w.limiters(t, l)
 		key, begun := keyOf(t, ls["a"]), time.Now()
 		ban(t, ls["b"], key)
 		w.leaveAll(t)
 		time.Sleep(10 * time.Minute)
 		w = nextWorld(t, cfg, shelves)
-		requireBanned(t, w.limiters(t, banning), key, time.Hour-time.Since(begun), w.names...)
+		requireBanned(t, w.limiters(t, l), key, 20*time.Minute-time.Since(begun), w.names...)
 	})
 }
 

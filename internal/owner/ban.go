@@ -14,12 +14,13 @@ import (
 //
 //   - strikes: a SlidingLog of denials, which are units of the Limit of OpStrike. A ban does not refund them,
 //     because a refund of units that other members have counted may be lost as authority moves.
-//   - ban: a FixedWindow of a unit, whose window is the ban.
-//   - earlier: a SlidingLog of the bans that make the next ban longer.
+//   - ban: a timer.
+//   - earlier: a SlidingLog of the bans that make the next ban longer. The bans of both sides of a split count
+//     as the same bans (MaxOfCopies).
 //   - pause: a timer.
 //
-// A key is banned or paused until the count of its ban or pause has recovered, whatever share of the limit this
-// node may spend. So each side that has this count denies. A side without the whole limit bans no key (strike).
+// A key is banned or paused until a timer ends, whatever share of the limit this node may spend. So each side
+// that has the timer denies. A side without the whole limit bans no key (strike).
 const (
 	strikesMask = 0x5bd1e995a3c59ac3
 	banMask     = 0x9ddfea08eb382d69
@@ -46,8 +47,12 @@ func CountIDs(a *wire.Ask) (ids []bucket.ID) {
 	return append(ids, a.ID)
 }
 
-// maxPauseUnits is the number of milliseconds of the longest pause.
-const maxPauseUnits = int64(bucket.LongestTimer / time.Millisecond)
+// These are the limits of bans and pauses. With a shorter unit for bans, the totals of a store would often
+// begin a new series.
+var (
+	banTimer   = bucket.TimerLimit(wire.LongestBan, 100*time.Millisecond)
+	pauseTimer = bucket.TimerLimit(wire.LongestPause, time.Millisecond)
+)
 
 // A ban makes the next ban longer for leastMemory, or for twice the longest ban if that is more.
 const leastMemory = 24 * time.Hour
@@ -90,7 +95,7 @@ func (o *Owner) applyBan(v *view.View, as view.Standing, op wire.Op, a *wire.Ask
 		o.strike(v, as, a, now, r)
 		return true
 	case op == wire.OpPause:
-		o.pause(a, now)
+		o.counts.Debit(pauseID(a.ID), &pauseTimer, now, min(a.Units, pauseTimer.Whole))
 		o.denyBanned(a, now, r)
 	case (op == wire.OpTake || op == wire.OpPeek || op == wire.OpWait) && o.denyBanned(a, now, r):
 		if op == wire.OpWait {
@@ -101,14 +106,6 @@ func (o *Owner) applyBan(v *view.View, as view.Standing, op wire.Op, a *wire.Ask
 	}
 	_, r.Source = v.Share(as, a.ID, a.Partition)
 	return true
-}
-
-// pause starts a pause of a key, or extends it if there is one. If several nodes pause the key without the
-// owner, the merged timer has the latest end.
-func (o *Owner) pause(a *wire.Ask, now int64) {
-	o.bans.Lock()
-	defer o.bans.Unlock()
-	o.counts.ExtendTimer(pauseID(a.ID), now, time.Duration(min(a.Units, maxPauseUnits))*time.Millisecond)
 }
 
 // strike counts a denial, and bans the key if no further denial fits into the limit of denials. The
@@ -123,28 +120,22 @@ func (o *Owner) strike(v *view.View, as view.Standing, a *wire.Ask, now int64, r
 	if denials.Allowed && denials.Remaining > 0 {
 		return
 	}
-	// A second denial must not start another ban, and must not judge the window of the first by the
-	// length of the next ban.
+	// Another denial may have begun the ban. This one must not extend it to the length of the next.
 	o.bans.Lock()
 	defer o.bans.Unlock()
 	if o.denyBanned(a, now, r) {
 		return
 	}
-	earlier := &bucket.Limit{Algorithm: bucket.SlidingLog, Rate: wire.BanSteps, Per: leastMemory, Version: a.Limit.Version}
+	earlier := &bucket.Limit{Algorithm: bucket.SlidingLog, Rate: wire.BanSteps, Per: leastMemory, Version: a.Limit.Version, Durable: true, MaxOfCopies: true}
 	for _, seconds := range a.Ban {
 		earlier.Per = min(max(earlier.Per, 2*time.Duration(seconds)*time.Second), wire.LongestBan)
 	}
-	earlier.Durable = earlier.DurableByPer()
 	before, _, _ := o.counts.Used(earlierID(a.ID), now)
-	ban := &bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 1, Per: banStep(&a.Ban, before), Version: a.Limit.Version}
-	ban.Durable = ban.DurableByPer()
-	if ban.Per <= 0 {
+	o.counts.Debit(banID(a.ID), &banTimer, now, int64(banStep(&a.Ban, before)/banTimer.Per))
+	if !o.denyBanned(a, now, r) {
 		return // a member of another release has sent no length
 	}
-	o.counts.Debit(banID(a.ID), ban, now, 1)
-	if a.Ban[1] > 0 {
+	if r.Granted = 1; a.Ban[1] > 0 {
 		o.counts.Debit(earlierID(a.ID), earlier, now, 1)
 	}
-	o.denyBanned(a, now, r)
-	r.Granted = 1
 }

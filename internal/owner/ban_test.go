@@ -1,6 +1,7 @@
 package owner
 
 import (
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -78,6 +79,35 @@ func TestBansFollowTheirDenials(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A denial waits while another denial begins a ban, and then does not begin the next.
+func TestConcurrentDenialsBeginOneBan(t *testing.T) {
+	o, v := newOwner()
+	at := int64(time.Hour)
+	strikes := bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 1, Per: time.Minute}
+	a := wire.Ask{ID: bucket.ID{Hi: 7, Lo: 8}, Limit: &strikes, Units: 1, BansKeys: true, Ban: wire.Ban{60, 600}}
+	o.bans.Lock()
+	struck := make(chan wire.Result)
+	go func() {
+		var r wire.Result
+		o.Do(v, view.AsOwner, wire.OpStrike, &a, at, &r)
+		struck <- r
+	}()
+	for o.used(strikesID(a.ID), at) == 0 {
+		runtime.Gosched()
+	}
+	select {
+	case r := <-struck:
+		require.Fail(t, "a denial does not wait", "%+v", r)
+	case <-time.After(10 * time.Millisecond):
+	}
+	o.counts.Debit(banID(a.ID), &banTimer, at, int64(time.Minute/banTimer.Per))
+	o.counts.Debit(earlierID(a.ID), &bucket.Limit{Algorithm: bucket.SlidingLog, Rate: wire.BanSteps, Per: leastMemory}, at, 1)
+	o.bans.Unlock()
+	r := <-struck
+	require.True(t, r.Banned && r.Granted == 0, "%+v", r)
+	require.Equal(t, time.Minute, r.RetryAfter)
 }
 
 func TestNodeWithShareBeginsNoBan(t *testing.T) {

@@ -29,7 +29,7 @@ type Owner struct {
 	queues    queues
 	batches   sync.Pool // has values of *batch
 	compacts  compaction
-	bans      sync.Mutex // held while a ban or a pause begins
+	bans      sync.Mutex // held while a ban begins
 }
 
 // New returns the Owner of counts. The stream must be the one that resets and replicates these

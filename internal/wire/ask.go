@@ -52,6 +52,9 @@ const BanSteps = 4
 // LongestBan is the longest time for which a key is banned.
 const LongestBan = 366 * 24 * time.Hour
 
+// LongestPause is the longest time for which a key is paused.
+const LongestPause = 24 * time.Hour
+
 // Ban has the lengths in seconds of the first ban of a key and of the bans that follow. The last length
 // that is not 0 applies to all further bans.
 type Ban [BanSteps]uint32

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	togetherRate   = 3000 // calls a second
+	togetherRate   = 3000 // calls per second
 	togetherKeys   = 1000 // of each limit
 	togetherTurn   = 250 * time.Millisecond
 	togetherRounds = 20

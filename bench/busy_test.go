@@ -36,9 +36,9 @@ const (
 
 	busyQuota, busyPeriod = 40 * time.Millisecond, 100 * time.Millisecond
 
-	// floodRate is the number of new keys a second of all floodCallers. A busy machine
+	// floodRate is the number of new keys per second of all floodCallers. A busy machine
 	// reaches fewer. Each node has two thirds of the keys, as owner or replica. So 75,000
-	// keys a second fill a store of floodMaxKeys in 2 s.
+	// keys per second fill a store of floodMaxKeys in 2 s.
 	floodRate, floodCallers, floodMaxKeys = 200_000, 512, 100_000
 	floodPause                            = 5 * time.Millisecond
 )

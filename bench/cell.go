@@ -21,7 +21,7 @@ type cell struct {
 func (c cell) String() string { return c.workload.Name + "/" + c.contender.name }
 
 type result struct {
-	Checks   float64 // a second
+	Checks   float64 // per second
 	P50, P99 time.Duration
 	Here     float64 // part of the checks without a hop
 	NotExact float64 // part of the checks that failed or were decided without authority

@@ -36,7 +36,7 @@ type options struct {
 	callers  int
 	only     *regexp.Regexp
 	sizing   bool
-	keys     int // of sizing
+	keys     int // number of keys for -sizing
 }
 
 // maxCallers bounds the number of concurrent callers.

@@ -120,7 +120,7 @@ func (s *Sizer) Meet(echoes []string, _ *int) error {
 // SizerLoad is the load of a node.
 type SizerLoad struct {
 	Way  string  // how checks are decided; "nothing" for no checks
-	Rate float64 // a second
+	Rate float64 // checks per second
 	For  time.Duration
 }
 
@@ -368,7 +368,7 @@ func size(ctx context.Context, d time.Duration, asked, keys int, out io.Writer) 
 	return sizeMemory(ctx, keys, out)
 }
 
-// banFlood is the number of checks a second of a banned key, over four nodes.
+// banFlood is the number of checks per second of a banned key, over four nodes.
 const banFlood = 100_000
 
 // sizeBan prints the CPU time of the owner of a banned key during a flood of its checks at the four other

@@ -8,7 +8,7 @@ import (
 )
 
 // caller returns the Caller of the request. Its Route has the pattern of the handler or, if that is unknown,
-// of the first rule with one.
+// of the first rule that has a pattern.
 func (s *scratch) caller() *weir.Caller {
 	c, verdicts := CallerOf(&s.request), s.outcome.Verdicts
 	if len(verdicts) > 0 {

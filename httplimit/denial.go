@@ -51,8 +51,8 @@ type ownTexts struct {
 	at time.Time
 }
 
-// chooseTexts sets the texts of a denial with 429. Of the limits that deny and whose rules have texts, it
-// is the limit with the longest wait.
+// chooseTexts sets the texts of a denial with 429. They are those of the limit with the longest wait,
+// among the limits that deny and whose rules have texts.
 func (o *Outcome) chooseTexts(now func() time.Time) {
 	for i := range o.Verdicts {
 		v := &o.Verdicts[i]

@@ -110,10 +110,10 @@ type Options struct {
 	// costs a few allocations.
 	KeepOutcome bool
 
-	// OnWarn receives the Verdict of a limit that an admitted request has used up to warn in its rule. It is
-	// called at most once for each key and window (Per, or less until the limit is free again; a minute for
-	// in_flight) by each Middleware, unless more than a few thousand keys are warned at a time. OnWarn must
-	// not retain the Verdict, and must not block. OnWarn is only for New.
+	// OnWarn receives the Verdict of a limit of which the part warn of its rule, or more, is used after an
+	// admitted request. It is called at most once for each key and window (Per, or less until the limit is
+	// free again; a minute for in_flight) by each Middleware, unless more than a few thousand keys are
+	// warned at a time. OnWarn must not retain the Verdict, and must not block. OnWarn is only for New.
 	OnWarn func(*Verdict)
 
 	// OnDecision receives the Outcome of each request that met a rule, or was refused because of

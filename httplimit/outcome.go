@@ -98,7 +98,7 @@ type Verdict struct {
 	Decision weir.Decision // zero if the limit was not asked, because another limit denied or can never grant the units
 	Critical bool          // the request may spend the kept units of the limit
 	Soft     bool          // the limit is exhausted, and the overrun of the rule has admitted the request
-	Warned   bool          // the request is admitted, and the limit is used up to rules.Limit.Warn
+	Warned   bool          // the request is admitted, and the part rules.Limit.Warn of the limit, or more, is used
 
 	// Overrun counts the overrun of the rule, and is nil if the rule has none.
 	Overrun *weir.Limiter

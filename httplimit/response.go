@@ -32,7 +32,8 @@ func (w *response) fillEnd(e *Ended) {
 }
 
 // begin records the status of the response. Only the first final status is recorded. If the client
-// has left, none is: a handler that is a reverse proxy then sends a status about the client.
+// has left, no status is recorded, because a handler that is a reverse proxy then sends a status
+// about the client.
 func (w *response) begin(status int) {
 	if w.status != 0 || w.gone || status < 200 && status != http.StatusSwitchingProtocols {
 		return

@@ -8,8 +8,8 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// warn marks the limits that an admitted request has used up to their Warn, counts a warning for each rule,
-// and passes new warnings to OnWarn.
+// warn marks the limits of which the part Warn, or more, is used after an admitted request. It counts a
+// warning for each rule, and passes new warnings to OnWarn.
 func (m *Middleware) warn(o *Outcome) {
 	for i := range o.Verdicts {
 		v := &o.Verdicts[i]

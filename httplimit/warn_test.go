@@ -12,8 +12,8 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// Each case has the value of X-RateLimit-Warning after each request of a client; ! precedes that of a request
-// that OnWarn received as well, and - is a denial.
+// Each case has the value of X-RateLimit-Warning after each request of a client. A ! before the value shows
+// that OnWarn was called as well, and a - stands for a denial.
 func TestAdmittedRequestIsWarned(t *testing.T) {
 	for rule, want := range map[string][]string{
 		"warn: 80%, limit: {algorithm: fixed_window, rate: 5, per: 1h}":                             {"", "", "", `!"r";used=80`, `"r";used=100`, "-", "-"},

@@ -1,7 +1,7 @@
 // Package outbound limits the requests that all replicas of a service send to other services.
 //
 //	gate, err := outbound.New(node, outbound.Options{Limits: []outbound.Limit{{
-//		Host:  "api.example.com", // grants 100 requests a second
+//		Host:  "api.example.com", // grants 100 requests per second
 //		Limit: weir.Limit{Name: "example", Algorithm: weir.LeakyBucket, Rate: 99, Per: time.Second, Burst: 500},
 //	}}})
 //	client := &http.Client{Transport: gate.Transport(nil)}

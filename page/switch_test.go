@@ -25,7 +25,7 @@ func TestViewerSwitchesRules(t *testing.T) {
 		about, body string
 		status      int
 		text        string
-		mode        rules.Mode // of api afterwards
+		mode        rules.Mode // mode of the rule api afterwards
 	}{
 		{"a switch without an author", `{"rule":"api","mode":"off","minutes":5}`, 400, "name yourself", rules.Enforce},
 		{"a switch without an end", `{"rule":"api","mode":"off","by":"jo"}`, 400, "use 1 to 10080", rules.Enforce},

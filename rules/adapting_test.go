@@ -64,7 +64,7 @@ func (b *backend) setService(d time.Duration) {
 }
 
 const (
-	backendCapacity = 200 // requests a second
+	backendCapacity = 200 // requests per second
 	backendTarget   = 300 * time.Millisecond
 	backendWorkers  = 6
 	fullService     = backendWorkers * time.Second / backendCapacity

@@ -25,7 +25,7 @@ const (
 	leastBurst  = 20     // minimum number of checks of a burst, even if the limit grants fewer
 	manyAsks    = 25_000 // further checks, for about 20,000 keys
 	manyName    = "many"
-	mostHolding = 40 // maximum number of checks a second of a load that holds or reserves units
+	mostHolding = 40 // maximum number of checks per second of a load that holds or reserves units
 )
 
 // randomScenario returns a random scenario of 3 to 9 nodes and 60 s, with limits of all

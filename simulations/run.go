@@ -19,11 +19,11 @@ import (
 )
 
 const (
-	witnessKeys    = 24                     // of each region
-	witnessRate    = 40                     // checks a second, over all nodes
+	witnessKeys    = 24                     // number of keys of the witness in each region
+	witnessRate    = 40                     // checks per second, over all nodes
 	witnessRests   = 3 * time.Second        // time at the end of a run without checks of the witness
 	witnessUnits   = 3                      // maximum units of a check
-	witnessResets  = 0.4                    // resets a second, of the keys that are reset
+	witnessResets  = 0.4                    // resets per second, of the keys that are reset
 	witnessForgets = 4                      // number of keys of each region that are reset now and then
 	settleWithin   = 2 * time.Minute        // maximum time for the start of a cluster, and for settle
 	quietFor       = 2 * time.Second        // time without unsent counts, before the counts are read

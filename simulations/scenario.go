@@ -38,7 +38,7 @@ type Settings struct {
 	Forget       time.Duration
 	MaxKeys      int // if zero, so many that no count is evicted
 	RegionShares map[string]int64
-	Hot          int            // additional checks a second of the witness' keys that are reset now and then, so that they are lent
+	Hot          int            // additional checks per second of the witness' keys that are reset now and then, so that they are lent
 	Snapshots    time.Duration  // as SnapshotEvery of weir.Config; 0 if nodes write no snapshots
 	Shared       bool           // all hosts of a region keep their snapshots in the same place
 	Caps         countsync.Caps // of the stream of every node
@@ -62,7 +62,7 @@ type Load struct {
 	Zipf      float64  // exponent of the popularity of keys, above 1; if zero, all are equally popular
 	From      []string // nodes that receive the checks; if empty, all running nodes
 	Units     int64    // units of each check; if zero, 1
-	Rate      float64  // number of checks a second, over all nodes of From together
+	Rate      float64  // number of checks per second, over all nodes of From together
 	Burst     int      // number of checks at Begins, over all nodes of From together
 	Adversary bool
 	Critical  bool          // if true, the checks may also use the units that the limit keeps

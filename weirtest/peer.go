@@ -375,7 +375,7 @@ func (p *peer) Ask(ctx context.Context, body, dst []byte, wait time.Duration) ([
 	case <-a.done:
 	case <-ctx.Done():
 		m.net.mu.Lock()
-		came := a.over // meanwhile
+		came := a.over // whether the request has ended meanwhile
 		a.over = true
 		m.net.mu.Unlock()
 		if !came {

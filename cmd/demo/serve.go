@@ -14,7 +14,7 @@ import (
 // servedPer is the Per of the limit for manual requests.
 const servedPer = 10 * time.Second
 
-// servedRate is the default number of requests a second beside other work.
+// servedRate is the default number of requests per second beside other work.
 const servedRate = 200
 
 // serve keeps the gateways up under traffic until ctx is done, shows them on a page, and

@@ -17,12 +17,12 @@ import (
 
 // Constants of the nodes and the limits of a soak.
 const (
-	forget  = 5 * time.Second // short, so that members that died early are not in the roster late
+	forget  = 5 * time.Second // short, so that no member that died long before is still in the roster
 	maxKeys = 50_000          // as in a service in which there are always new keys
 	// soakPer is the Per of most limits: short, so that many windows lie between faults.
 	soakPer   = time.Second
 	soakLimit = 20
-	// soakRate is the number of requests a second that few keys need to reach their limits.
+	// soakRate is the number of requests per second that few keys need to reach their limits.
 	soakRate = 1000
 	// soakSeenWithin bounds the time until all gateways are connected after a fault.
 	soakSeenWithin = time.Minute

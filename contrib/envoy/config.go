@@ -64,7 +64,7 @@ type limit struct {
 	path     string // domain and descriptors, such as messaging.message_type_marketing.to_number
 	name     string // the name in the replaces field of other limits; empty if no limit can replace this limit
 	replaces []string
-	current  *rls.RateLimitResponse_RateLimit // shown in and shared by responses, never modified. Nil if unlimited
+	current  *rls.RateLimitResponse_RateLimit // part of responses, which share it, so it is never modified; nil if unlimited
 
 	shadow   bool // decided and reported, never enforced
 	quota    bool // denies only if all quotas of a request are used up

@@ -26,10 +26,10 @@ type Options struct {
 	// the connection. Trusted header fields are read from the metadata.
 	Client httplimit.ClientAddress
 
-	// User, APIKey and Tier identify the caller. The source must not be forgeable, such
-	// as a value that an earlier interceptor has put into the context. They return "" if
-	// the value is not known; nil functions do so, too. Only New uses them. They must not
-	// block.
+	// User, APIKey and Tier identify the caller. The source must not be forgeable, such as
+	// a value that an earlier interceptor has put into the context. They return "" if the
+	// value is not known. A nil function stands for a value that is never known. Only New
+	// uses the functions. They must not block.
 	User, APIKey, Tier func(context.Context) string
 
 	// Claim returns a validated claim of a call, or the empty string if there is none. Keys of rules name

@@ -97,7 +97,7 @@ func TestFactorSettlesAfterSteps(t *testing.T) {
 	for seed := range uint64(testenv.PickFull(t, 40, 600)) {
 		r := rand.New(rand.NewPCG(seed, 2))
 		target := 0.02 * math.Pow(100, r.Float64()) // 20 ms to 2 s
-		capacity := 30 * math.Pow(100, r.Float64()) // 30 to 3,000 requests a second
+		capacity := 30 * math.Pow(100, r.Float64()) // 30 to 3,000 requests per second
 		m := &model{
 			bounds: Bounds{Latency: time.Duration(target * 1e9), Slow: 0.05, Errors: 0.05, Min: 0.1, Max: 1}, kind: kind(r.IntN(2)), nodes: 1 + r.IntN(50),
 			workers: max(1, int(capacity*target/(5+5*r.Float64()))), exponential: r.IntN(2) == 0, apply: 0.1 + 0.2*r.Float64(), late: 0.1 * r.Float64(), twice: 0.1 * r.Float64(),

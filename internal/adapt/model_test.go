@@ -19,11 +19,11 @@ const (
 type model struct {
 	bounds      Bounds
 	kind        kind
-	limit       float64 // requests a second, or in flight, at a factor of 1
+	limit       float64 // requests per second, or in flight, at a factor of 1
 	nodes       int
 	workers     int
 	exponential bool
-	capacity    func(at float64) float64 // requests a second
+	capacity    func(at float64) float64 // requests per second
 	demand      func(at float64) float64
 	late, twice float64 // part of the reports
 	apply       float64 // seconds from a decision to its effect

@@ -83,7 +83,7 @@ func TestLaterEndOfBanAndPauseAnswers(t *testing.T) {
 	a := pauseOf(10)
 	strike := wire.Ask{ID: a.ID, Limit: &strikes, Units: 1, BansKeys: true, Pauses: true, Ban: wire.Ban{60}}
 	take := func(later time.Duration) (r wire.Result) {
-		r.Paused = true // of an earlier use
+		r.Paused = true // left by an earlier use
 		one := a
 		one.Units = 1
 		o.Do(v, view.AsOwner, wire.OpTake, &one, pausedAt+int64(later), &r)
@@ -111,7 +111,7 @@ func TestPauseOfOneAskDeniesAll(t *testing.T) {
 	asks := []wire.Ask{a, {ID: bucket.ID{Hi: 2, Lo: 2}, Limit: a.Limit, Units: 1}}
 	asks[0].BansKeys, asks[0].Units = false, 1
 	results := make([]wire.Result, 2)
-	results[1].Paused = true // of an earlier use
+	results[1].Paused = true // left by an earlier use
 	o.TakeAll(v, view.AsOwner, asks, pausedAt, new(Room), results)
 	require.True(t, results[0].Paused && !results[0].Allowed && !results[1].Paused)
 	require.Zero(t, o.used(asks[1].ID, pausedAt))

@@ -50,7 +50,7 @@ func besiege(t *testing.T, secret, join string, files int) *besiegedNode {
 	return n
 }
 
-// besiegedLoad returns the load of each node during an attack: at most 1,000 checks a second.
+// besiegedLoad returns the load of each node during an attack: at most 1,000 checks per second.
 func besiegedLoad() Order {
 	limit := weir.Limit{Name: "siege", Rate: 1_000_000_000, Per: time.Minute}
 	return Order{Load: &load{Limits: []keyed{{limit, 1000}}, Callers: 1, Rest: time.Millisecond, For: *siegeFor}}

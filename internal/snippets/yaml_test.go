@@ -30,7 +30,7 @@ func ofLanguage(t *testing.T, language string) (found []snippets.Snippet) {
 func TestRulesFilesOfDocumentsAreValid(t *testing.T) {
 	for _, s := range ofLanguage(t, "yaml") {
 		switch s.Key() {
-		case "about", "domain", "rate_limits", "groups": // of other programs
+		case "about", "domain", "rate_limits", "groups": // files of other programs
 			continue
 		}
 		if _, err := rules.Parse(s.Position(), []byte(s.Text)); err != nil {

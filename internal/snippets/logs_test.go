@@ -35,12 +35,15 @@ func TestLogLinesAreThoseOfTheDocument(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "docs", "logs.md"))
 	require.NoError(t, err)
 	code := regexp.MustCompile("`(\\w+)`")
-	for _, row := range regexp.MustCompile("(?m)^- (debug|info|warn|error) `([^`]+)`(?: \\(([^)]*)\\))?").FindAllStringSubmatch(string(text), -1) {
+	entry := regexp.MustCompile("(?m)^- (debug|info|warn|error) (`[^`]+`(?:, `[^`]+`)*)(?: \\(([^)]*)\\))?")
+	for _, row := range entry.FindAllStringSubmatch(string(text), -1) {
 		fields := []string{}
 		for _, f := range code.FindAllStringSubmatch(row[3], -1) {
 			fields = append(fields, f[1])
 		}
-		documented[row[1]+" "+row[2]] = fields
+		for message := range strings.SplitSeq(strings.Trim(row[2], "`"), "`, `") {
+			documented[row[1]+" "+message] = fields
+		}
 	}
 
 	logged := make(map[string]string) // messages, by level and head

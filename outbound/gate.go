@@ -112,21 +112,15 @@ func New(node *weir.Node, o Options) (*Gate, error) {
 
 func (o *Options) validate() error {
 	var errs []error
-	wrong := func(format string, args ...any) {
-		errs = append(errs, fmt.Errorf("%w outbound: Options."+format, append([]any{weir.ErrInvalid}, args...)...))
+	refuse := func(is bool, format string, args ...any) {
+		if is {
+			errs = append(errs, fmt.Errorf("%w outbound: Options."+format, append([]any{weir.ErrInvalid}, args...)...))
+		}
 	}
-	if len(o.Limits) == 0 {
-		wrong("Limits is empty: give at least one Limit, or use no Gate")
-	}
-	if o.MaxPause < time.Millisecond || o.MaxPause > longestMaxPause {
-		wrong("MaxPause is %v: it must be from 1ms to %v", o.MaxPause, longestMaxPause)
-	}
-	if o.Attempts < 0 || o.Attempts > mostAttempts {
-		wrong("Attempts is %d: it must be from 0 to %d", o.Attempts, mostAttempts)
-	}
-	if !(o.RetryPart > 0 && o.RetryPart <= 1) {
-		wrong("RetryPart is %v: it must be above 0 and at most 1", o.RetryPart)
-	}
+	refuse(len(o.Limits) == 0, "Limits is empty: give at least one Limit, or use no Gate")
+	refuse(o.MaxPause < time.Millisecond || o.MaxPause > longestMaxPause, "MaxPause is %v: it must be from 1ms to %v", o.MaxPause, longestMaxPause)
+	refuse(o.Attempts < 0 || o.Attempts > mostAttempts, "Attempts is %d: it must be from 0 to %d", o.Attempts, mostAttempts)
+	refuse(!(o.RetryPart > 0 && o.RetryPart <= 1), "RetryPart is %v: it must be above 0 and at most 1", o.RetryPart)
 	return errors.Join(errs...)
 }
 
@@ -144,8 +138,8 @@ func newLimit(node *weir.Node, of *Limit) (*limit, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &limit{hosts: within, match: of.Match, limiter: limiter, name: of.Name}
-	l.budget.fill()
+	l := &limit{hosts: within, match: of.Match, limiter: limiter, name: of.Name, pauses: pauses{until: make(map[string]time.Time)}}
+	l.budget.parts.Store(mostBudget)
 	return l, nil
 }
 

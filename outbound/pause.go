@@ -2,9 +2,9 @@ package outbound
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/weir-go/weir/internal/ratelimit"
@@ -67,7 +67,6 @@ const mostPauses = 4096
 // pauses has the ends of the pauses that this process has begun. A turn may arrive after the pause has begun,
 // because the owner has granted it before.
 type pauses struct {
-	last  atomic.Int64 // the end of the last pause in Unix nanoseconds
 	mu    sync.Mutex
 	until map[string]time.Time
 }
@@ -81,30 +80,17 @@ func (p *pauses) extend(key string, d time.Duration) bool {
 	if !end.After(p.until[key]) {
 		return false
 	}
-	visits := 0
-	for key, end := range p.until { // a map has no order, so each call visits other keys
-		if visits++; visits > 4 {
-			break
-		}
-		if !end.After(now) {
-			delete(p.until, key)
-		}
-	}
-	if p.until == nil {
-		p.until = make(map[string]time.Time)
+	if len(p.until) >= mostPauses {
+		maps.DeleteFunc(p.until, func(_ string, end time.Time) bool { return !end.After(now) })
 	}
 	if len(p.until) < mostPauses {
 		p.until[key] = end
 	}
-	p.last.Store(max(p.last.Load(), end.UnixNano()))
 	return true
 }
 
-// findRest returns the rest of the pause of a key. If no key is paused, it takes no lock.
+// findRest returns the rest of the pause of a key. It is not positive if the key is not paused.
 func (p *pauses) findRest(key string) time.Duration {
-	if p.last.Load() <= time.Now().UnixNano() {
-		return 0
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return time.Until(p.until[key])

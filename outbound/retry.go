@@ -71,27 +71,25 @@ func isRepeatable(r *http.Request) bool {
 }
 
 // budget bounds the retries of a process. Each request adds a part of a retry.
-type budget struct{ milli atomic.Int64 }
+type budget struct{ parts atomic.Int64 }
 
 const (
-	retry      = 1000 // in units of the budget
+	retry      = 1_000_000_000 // parts
 	mostBudget = 10 * retry
 )
 
-func (b *budget) fill() { b.milli.Store(mostBudget) }
-
 // earn adds the part of a request.
 func (b *budget) earn(part float64) {
-	if now := b.milli.Add(int64(part * retry)); now > mostBudget {
-		b.milli.CompareAndSwap(now, mostBudget)
+	if now := b.parts.Add(int64(part * retry)); now > mostBudget {
+		b.parts.CompareAndSwap(now, mostBudget)
 	}
 }
 
 // spend takes a retry, and reports whether there was one.
 func (b *budget) spend() bool {
-	if b.milli.Add(-retry) >= 0 {
+	if b.parts.Add(-retry) >= 0 {
 		return true
 	}
-	b.milli.Add(retry)
+	b.parts.Add(retry)
 	return false
 }

@@ -134,6 +134,15 @@ func TestUnusedRetriesAreBounded(t *testing.T) {
 	require.False(t, b.spend())
 }
 
+func TestSmallRetryPartAddsUp(t *testing.T) {
+	var b budget
+	for range 2500 {
+		b.earn(0.0004)
+	}
+	require.True(t, b.spend())
+	require.False(t, b.spend())
+}
+
 func TestJitterIsFullAndBounded(t *testing.T) {
 	for attempt, most := range map[int]time.Duration{1: firstDelay, 2: 2 * firstDelay, 10: longestDelay} {
 		var sum, longest time.Duration

@@ -20,7 +20,8 @@ import (
 
 // Nodes debit their measurements of a rule with Adapt to counts of the cluster. So the totals survive the loss of a
 // member. One node at a time, the decider, reads the totals and publishes the factor. During a split, each side has
-// a decider. After the split, all nodes keep the value of the majority.
+// a decider. After the split, all nodes keep the value of the majority: a later value of the minority, at min,
+// cost a third of the goodput for five seconds.
 
 const (
 	adaptEvery = 250 * time.Millisecond // interval between two reports or decisions, if the rule has requests

@@ -14,7 +14,8 @@ import (
 )
 
 // blockPrefix begins the names of published Blocks: block/ip/192.0.2.0/24, block/user/ID,
-// block/api_key/ID and block/key/RULE/ID. It has no text of a user or a key.
+// block/api_key/ID and block/key/RULE/ID. It has no text of a user or a key. A network is published as
+// text, because the other nodes compare each address with it.
 const blockPrefix = "block/"
 
 // Name returns the text that identifies a Block of an operator: its kind, the rule of a BlockKey, and

@@ -14,6 +14,10 @@ import (
 // The cache of a Book is a file with the last text of its source that was in force, after a line of
 // cacheMark and a cacheHeader. The line is a comment for Parse. Beside it, a file whose name ends with
 // publishedSuffix has the last published text that was in force.
+//
+// The text of the source follows the text of the cache like any later text, so it must not have a lower
+// version. Otherwise a stale replica of the source would lower the rules of each node that restarts, and
+// replace the cache. The cache has the name of the source, because another source can have other versions.
 const (
 	cacheMark       = "# weir rules cache "
 	publishedSuffix = ".published"

@@ -9,7 +9,8 @@ import (
 )
 
 // fragment is a file of a directory. Together, the fragments of a directory are a rules file: its text has
-// each of them after a line with its name.
+// each of them after a line with its name. A merge as YAML would lose the line numbers. Only one fragment has
+// a version, because the highest of several would hide a change of a fragment without a higher version.
 type fragment struct {
 	name string // without a line break
 	text []byte

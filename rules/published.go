@@ -230,8 +230,8 @@ func (b *Book) withdrawValues(prefix string, keep map[string]bool) {
 	}
 }
 
-// withdrawTexts deletes the texts that the text in force has replaced, and chunks without a head. The
-// caller must hold b.texts.mu.
+// withdrawTexts deletes the texts that the text in force has replaced, and chunks without a head. Each node
+// does so, because the publisher of the old text may be gone. The caller must hold b.texts.mu.
 func (b *Book) withdrawTexts(replaced string) {
 	inForce := &b.texts.inForce
 	heads, _ := b.values.Published(headPrefix)

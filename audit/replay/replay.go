@@ -2,7 +2,9 @@
 // the changed decisions.
 //
 // A replay has one node, whose clock shows the time of each request. So the product itself decides, in the
-// order of the recorded decisions. The counts are empty at the first record.
+// order of the recorded decisions. The counts are empty at the first record. A record has the time by the clock
+// of the deciding node: with an estimate by half of its took_us, one decision in a hundred of a bucket at its
+// limit differed.
 package replay
 
 import (

@@ -13,5 +13,5 @@
 // A trigger notifies all Sources of a change, by NOTIFY. A Source listens on a single
 // connection, and also queries the row once in each Options.Poll. The query detects a dead
 // connection, and finds changes without a notification, such as those behind a pooler, on
-// a standby or by logical replication.
+// a standby or by logical replication. TCP alone detects a dead connection after minutes.
 package pgrules

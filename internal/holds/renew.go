@@ -190,6 +190,9 @@ var errLate = errors.New("weir: a message about holds was in transit for too lon
 // additional Timeouts are allowed: the first for the scheduling delay of the sender, and the second
 // because the age of the cluster on the sender may be behind, by up to a round trip for each member
 // on the path to the oldest member. A message without a date is not late.
+//
+// Without the refusal, a member that thaws could restore a hold that other members have forgotten. If holds
+// expired by the age of the cluster, they would end too early when two clusters meet.
 func (h *Holds) isLate(date, wait time.Duration) bool {
 	return date > 0 && h.cfg.Cluster.Age()-date > wait+2*h.cfg.Timeout
 }

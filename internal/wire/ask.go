@@ -105,7 +105,8 @@ type Spent struct {
 	Receipt bucket.Receipt // the receipt of that take
 	// Age is the time since the time of Receipt: negative if that time is in the future, and 0 if
 	// that time is not known. With an Age, every member finds the units. Without, only the member
-	// that gave the receipt does.
+	// that gave the receipt does, because the windows of a member begin by its own clock: refunds
+	// after a hand-over returned none of 100 units.
 	Age time.Duration
 	// ResetNumber is the ResetNumber of the result that granted the units, or 0: a reset after the
 	// grant is then not noticed.

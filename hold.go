@@ -72,7 +72,7 @@ func (l *Limiter) waitHold(ctx context.Context, key string, units int64, ttl tim
 		if err != nil || h.decision.Allowed {
 			return h, err
 		}
-		err = l.node.sleep(ctx, min(h.decision.RetryAfter, view.OutageRetry))
+		err = l.node.env.Sleep(ctx, min(h.decision.RetryAfter, view.OutageRetry))
 	}
 	if l.node.env.Ended() {
 		err = ErrClosed
@@ -282,7 +282,7 @@ func (l *Limiter) extendHold(ctx context.Context, key, text string, ttl time.Dur
 		case r.Source == wire.FailedClosed:
 			return none, ErrUnavailable
 		}
-		switch err := l.node.sleep(within, r.RetryAfter); { // authority moves
+		switch err := l.node.env.Sleep(within, r.RetryAfter); { // authority moves
 		case err == nil:
 		case ctx.Err() == nil && !l.node.env.Ended():
 			return none, ErrUnavailable

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/weir-go/weir/bucket"
 	"github.com/weir-go/weir/cluster"
@@ -233,25 +232,6 @@ func (n *Node) Published(prefix string) (values []Published, revision uint64) {
 // the given revision, so that a caller need not poll. Close does not close the channel.
 func (n *Node) PublishedAfter(revision uint64) <-chan struct{} {
 	return n.published.After(revision)
-}
-
-// sleep waits for d, and then returns nil. It returns an error early if ctx or the node ends, and
-// at once if the deadline of ctx is before the end of d.
-func (n *Node) sleep(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return nil
-	}
-	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < d {
-		return context.DeadlineExceeded
-	}
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-n.env.Done():
-		return ErrClosed
-	}
 }
 
 // UsesCallers reports whether the Observer of the node has a method UsesCallers that returns true, as the

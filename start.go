@@ -78,7 +78,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	n.epochs = epoch.NewMembers(epoch.Config{Env: &n.env, Exact: cfg.Timeout})
 	box := cfg.box()
 	n.clients.reservations = reserve.New(reserve.Config{Clock: n.env.Clock, Identity: n.identity, Region: cfg.Region, Box: box, Salt: salt, Run: n.epochs.Clock, Checks: n.checks})
-	n.clients.queues = queue.New(queue.Config{Env: &n.env, Checks: n.checks, Full: ErrFull, Closed: ErrClosed})
+	n.clients.queues = queue.New(queue.Config{Env: &n.env, Checks: n.checks})
 	n.clients.holds = holds.New(holds.Config{Env: &n.env, Checks: n.checks, Timeout: cfg.Timeout, Cluster: n.epochs, Most: cfg.MaxKeys, Box: box})
 	n.clients.survey = stats.NewSurvey(stats.SurveyConfig{
 		Env: &n.env, Meters: &n.meters, Identity: n.identity, TellsKeys: cfg.sharesKeys(), InFlight: n.registry.InFlight, Checks: n.checks,

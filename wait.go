@@ -64,7 +64,7 @@ func (l *Limiter) Wait(ctx context.Context, key string, units int64) (err error)
 			// RetryAfter is when the share could admit the units. The owner may be reachable before.
 			delay = min(delay, view.OutageRetry)
 		}
-		if err := l.node.sleep(ctx, delay); err != nil {
+		if err := l.node.env.Sleep(ctx, delay); err != nil {
 			return err
 		}
 	}

@@ -69,6 +69,25 @@ func (l *Life) Repeat(first time.Duration, wake <-chan struct{}, f func(woken bo
 	})
 }
 
+// Sleep waits for d, and then returns nil. It returns an error early if ctx or the life ends, and at once
+// if the deadline of ctx is before the end of d. The error is ErrClosed or that of ctx.
+func (l *Life) Sleep(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return nil
+	}
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < d {
+		return context.DeadlineExceeded
+	}
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-l.Done():
+		return ErrClosed
+	}
+}
+
 // Try runs an errand in a goroutine. The errand must return soon after its context has ended. Try
 // returns false, without a call of errand, if too many errands run, or if the life has ended.
 func (l *Life) Try(errand func(context.Context)) bool {

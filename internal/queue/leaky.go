@@ -27,7 +27,6 @@ const Tick = 20 * time.Millisecond
 type leaky struct {
 	name     string // the name of the limit
 	limit    bucket.Limit
-	full     error         // the error of a waiter that finds no place
 	ticket   uint64        // identifies the queue for the owner
 	joins    *list.Element // element of the first waiter without a place; nil if there is none
 	total    int64         // units of all waiters
@@ -58,7 +57,7 @@ type outcome struct {
 }
 
 // Wait waits for the turn of the units of a, and returns the result of their grant. The error is
-// Config.Full, Config.Closed, the error of ctx, or context.DeadlineExceeded early if the turn would
+// ErrFull, env.ErrClosed, the error of ctx, or context.DeadlineExceeded early if the turn would
 // come after the deadline. With an error, the result is a denial.
 func (l *Queues) Wait(ctx context.Context, a *wire.Ask) (r wire.Result, err error) {
 	w := &waiter{units: a.Units, first: make(chan struct{}, 1), served: make(chan outcome, 1)}
@@ -73,7 +72,7 @@ func (l *Queues) Wait(ctx context.Context, a *wire.Ask) (r wire.Result, err erro
 		case <-ctx.Done():
 			return l.quit(x, w, a, ctx.Err())
 		case <-l.cfg.Env.Done():
-			return l.quit(x, w, a, l.cfg.Closed)
+			return l.quit(x, w, a, env.ErrClosed)
 		}
 	}
 }
@@ -86,7 +85,7 @@ func (l *Queues) join(a *wire.Ask, w *waiter) *queue {
 	w.arrived = l.cfg.Env.Monotonic() // under the lock, so that waiters are in the order of arrival
 	x := s.enter(keyOf(a), w)
 	if x.leaky == nil {
-		x.leaky = &leaky{name: a.Name, limit: *a.Limit, full: l.cfg.Full, ticket: rand.Uint64()}
+		x.leaky = &leaky{name: a.Name, limit: *a.Limit, ticket: rand.Uint64()}
 	}
 	x.total += w.units
 	if x.joins == nil {
@@ -345,7 +344,7 @@ func (x *queue) applyResponse(units int64, r *wire.Result, sent, arrivedBy, now 
 		wait := r.ResetAfter + x.service(r, elsewhere+max(0, x.placed-x.granted))
 		switch {
 		case x.placed+w.units > room:
-			x.refuse(w, r, fmt.Errorf("%w: limit %q has its Burst of %d units waiting; the next place is free in %v", x.full, x.name, x.limit.Capacity(), one))
+			x.refuse(w, r, fmt.Errorf("%w: limit %q has its Burst of %d units waiting; the next place is free in %v", ErrFull, x.name, x.limit.Capacity(), one))
 		case !outage && x.placed >= x.granted && !w.deadline.IsZero() && time.Until(w.deadline) < wait:
 			x.refuse(w, r, context.DeadlineExceeded)
 		default:

@@ -23,6 +23,7 @@ package queue
 import (
 	"container/list"
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -33,13 +34,13 @@ import (
 // shards is the number of shards, each with a lock.
 const shards = 64
 
+// ErrFull is the error of a waiter for which the queue has no place.
+var ErrFull = errors.New("weir: the queue is full")
+
 // Config contains the parts of a node that its Queues need.
 type Config struct {
 	Env    *env.Env
 	Checks env.Checks
-	// Full is the error of a waiter for which the queue has no place. Closed is the error of a
-	// waiter when the node closes.
-	Full, Closed error
 }
 
 // Queues is the set of the queues of a node. All methods are safe for concurrent use. On average
@@ -85,7 +86,7 @@ type waiter struct {
 func New(cfg Config) *Queues { return &Queues{cfg: cfg} }
 
 // Turn waits until the caller is the first waiter on this node for a hold of an ID. The caller then
-// asks until it has the hold, and must call next at the end. The error is Config.Closed or the
+// asks until it has the hold, and must call next at the end. The error is env.ErrClosed or the
 // error of ctx; next must be called after an error as well.
 func (l *Queues) Turn(ctx context.Context, id bucket.ID) (next func(), err error) {
 	w := &waiter{first: make(chan struct{}, 1)}
@@ -104,7 +105,7 @@ func (l *Queues) Turn(ctx context.Context, id bucket.ID) (next func(), err error
 	case <-ctx.Done():
 		err = ctx.Err()
 	case <-l.cfg.Env.Done():
-		err = l.cfg.Closed
+		err = env.ErrClosed
 	}
 	return next, err
 }

@@ -22,11 +22,6 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-var (
-	errFull   = errors.New("full")
-	errClosed = errors.New("closed")
-)
-
 // node contains the queues of a node, and the owner that they ask.
 type node struct {
 	*queue.Queues
@@ -48,7 +43,7 @@ func newNode(t *testing.T) *node {
 	q.env.Store(v)
 	q.env.Begin()
 	t.Cleanup(func() { _ = q.env.Close(func() error { return nil }) })
-	q.Queues = queue.New(queue.Config{Env: &q.env, Checks: q, Full: errFull, Closed: errClosed})
+	q.Queues = queue.New(queue.Config{Env: &q.env, Checks: q})
 	return q
 }
 
@@ -108,12 +103,12 @@ func TestWaiterWithoutPlaceIsRefusedAtOnce(t *testing.T) {
 		require.EqualValues(t, 2, q.Placed(q.ask()))
 		begun := time.Now()
 		err := <-q.wait(t.Context())
-		require.ErrorIs(t, err, errFull)
+		require.ErrorIs(t, err, queue.ErrFull)
 		require.ErrorContains(t, err, `limit "queue" has its Burst of 3 units waiting`)
 		soon, cancel := context.WithTimeout(t.Context(), time.Second/2)
 		defer cancel()
 		_, err = q.Wait(soon, q.ask())
-		require.ErrorIs(t, err, errFull)
+		require.ErrorIs(t, err, queue.ErrFull)
 		require.Zero(t, time.Since(begun))
 		require.NoError(t, <-second)
 		require.NoError(t, <-third)
@@ -236,7 +231,7 @@ func TestClosedNodeEndsItsWaiters(t *testing.T) {
 		require.NoError(t, <-q.wait(t.Context()))
 		second := q.wait(t.Context())
 		require.NoError(t, q.env.Close(func() error { return nil }))
-		require.ErrorIs(t, <-second, errClosed)
+		require.ErrorIs(t, <-second, env.ErrClosed)
 		require.Zero(t, q.Len())
 	})
 }

@@ -22,13 +22,10 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// Errors of a Reservation that was used before, is too old, or cannot be settled now, and of a text
-// that contains no reservation.
+// Errors of a Reservation that was used before, and of a text that contains no reservation.
 var (
-	ErrSettled     = errors.New("weir: the reservation is settled or cancelled already")
-	ErrExpired     = errors.New("weir: the reservation or hold has expired")
-	ErrUnavailable = errors.New("weir: no member that may decide has answered: try again")
-	ErrForeign     = errors.New("weir: the text is not of a reservation of this limit, key and cluster")
+	ErrSettled = errors.New("weir: the reservation is settled or cancelled already")
+	ErrForeign = errors.New("weir: the text is not of a reservation of this limit, key and cluster")
 )
 
 const (
@@ -125,8 +122,8 @@ func (v *Reservation) Units() int64 { return v.ask.Units }
 func (v *Reservation) Expires() time.Time { return time.Unix(0, v.of.cfg.Clock.TimeOfDayAt(v.expires)) }
 
 // Settle replaces the estimate by the actual cost, which is at least 0, with the present numbers of
-// the limit. The error is ErrSettled or ErrExpired; for a carried Reservation it may also be
-// ErrUnavailable or an error of Checks.Do, such as the error of ctx. If there is an error,
+// the limit. The error is ErrSettled or env.ErrExpired; for a carried Reservation it may also be
+// env.ErrUnavailable or an error of Checks.Do, such as the error of ctx. If there is an error,
 // Settle has not changed the count.
 func (v *Reservation) Settle(ctx context.Context, numbers *bucket.Limit, actual int64) error {
 	if err := v.acquire(ctx); err != nil {
@@ -159,7 +156,7 @@ func (v *Reservation) acquire(ctx context.Context) error {
 	case was == settled:
 		return ErrSettled
 	case expired:
-		return ErrExpired
+		return env.ErrExpired
 	case was == reserved:
 		v.of.open.remove(v.expires)
 		return nil
@@ -188,7 +185,7 @@ func (v *Reservation) spendMarker(ctx context.Context) error {
 	case r.Allowed:
 		return nil
 	case r.Source == wire.FailedClosed:
-		return ErrUnavailable
+		return env.ErrUnavailable
 	}
 	return ErrSettled
 }

@@ -100,7 +100,7 @@ func TestReservationIsSettledOnceBeforeExpiry(t *testing.T) {
 		require.ErrorIs(t, v.Cancel(t.Context(), limit), ErrSettled)
 		require.Empty(t, v.Text())
 		time.Sleep(limit.Per)
-		require.ErrorIs(t, late.Settle(t.Context(), limit, 4), ErrExpired)
+		require.ErrorIs(t, late.Settle(t.Context(), limit, 4), env.ErrExpired)
 		require.Empty(t, late.Text())
 		require.Len(t, f.told, 1)
 		time.Sleep(2 * time.Second)
@@ -130,7 +130,7 @@ func TestFailedSettleOfCarriedReservationCanBeRetried(t *testing.T) {
 	v := f.make()
 	require.NotEmpty(t, v.Text())
 	f.source = wire.FailedClosed
-	require.ErrorIs(t, v.Settle(t.Context(), limit, 4), ErrUnavailable)
+	require.ErrorIs(t, v.Settle(t.Context(), limit, 4), env.ErrUnavailable)
 	f.source, f.err = 0, errors.New("canceled")
 	require.ErrorIs(t, v.Settle(t.Context(), limit, 4), f.err)
 	f.err = nil
@@ -159,7 +159,7 @@ func TestTextExpires(t *testing.T) {
 		f := newFake("")
 		text := f.make().Text()
 		time.Sleep(limit.Per)
-		require.ErrorIs(t, f.Open(new(Reservation), ask(), text), ErrExpired)
+		require.ErrorIs(t, f.Open(new(Reservation), ask(), text), env.ErrExpired)
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/env"
 	"github.com/weir-go/weir/internal/epoch"
 	"github.com/weir-go/weir/internal/identity"
 	"github.com/weir-go/weir/internal/wire"
@@ -61,7 +62,7 @@ func (v *Reservation) Text() string {
 }
 
 // Open initializes v from a text that was sealed for the limit and key of a. The error is
-// ErrForeign or ErrExpired.
+// ErrForeign or env.ErrExpired.
 func (m *Reservations) Open(v *Reservation, a *wire.Ask, text string) error {
 	v.of, v.state, v.ask = m, carried, *a
 	plain, err := m.cfg.Box.Open(textKind, m.bind(a.ID), text)
@@ -76,7 +77,7 @@ func (m *Reservations) Open(v *Reservation, a *wire.Ask, text string) error {
 	}
 	left := v.expires - ago
 	if left <= 0 {
-		return ErrExpired
+		return env.ErrExpired
 	}
 	v.spent = now - v.spent - ago
 	v.expires = now + min(left, int64(v.life))

@@ -147,12 +147,12 @@ func (n *Node) allowAll(ctx context.Context, asks []Ask, ds Decisions, s *scratc
 		a, r := &s.all[s.indexes[i]], &s.results[s.indexes[i]]
 		asks[i].limiter().fillDecision(&ds[i], r)
 		ds[i].Shadow = a.Shadow
-		if weight := asks[i].Limiter.meter.CountDecision(a.ID, r, a.Shadow); weight > 0 {
-			asks[i].Limiter.measure(asks[i].Key, a, r, weight)
-		}
+		subject := asks[i].Limiter.subject(asks[i].Key)
 		if a.BansKeys {
-			asks[i].Limiter.strike(asks[i].Key, a, r)
+			n.checks.Strike(subject, a, r)
 		}
+		subject.Shadow = a.Shadow
+		n.checks.Count(subject, a, r)
 	}
 	return nil
 }

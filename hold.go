@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/weir-go/weir/internal/check"
 	"github.com/weir-go/weir/internal/holds"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
@@ -38,7 +39,7 @@ func (h *Hold) isGranted() bool { return h.held.IsGranted() || h.client.Number !
 // are released at any time. The errors are those of AllowN; a limit of another Algorithm is
 // ErrInvalid. The Hold is never nil, and is denied with every error.
 func (l *Limiter) Hold(ctx context.Context, key string, units int64) (*Hold, error) {
-	return l.hold(ctx, holdAsk{l.node.clients.holds.Number(), false, 0}, key, units)
+	return l.hold(ctx, check.HoldTerms{Number: l.node.clients.holds.Number()}, key, units)
 }
 
 // WaitHold is like Hold, but waits until the units are held or ctx is done. Callers on a node
@@ -51,21 +52,24 @@ func (l *Limiter) WaitHold(ctx context.Context, key string, units int64) (*Hold,
 
 func (l *Limiter) waitHold(ctx context.Context, key string, units int64, ttl time.Duration) (*Hold, error) {
 	h := &Hold{node: l.node, decision: Decision{Name: l.limit.Name}}
-	ask := holdAsk{l.node.clients.holds.Number(), true, ttl}
+	terms := check.HoldTerms{Number: l.node.clients.holds.Number(), Waits: true, TTL: ttl}
 	if len(key) > wire.MaxKeyBytes {
-		return l.hold(ctx, ask, key, units) // returns ErrInvalid for the key
+		return l.hold(ctx, terms, key, units) // returns ErrInvalid for the key
 	}
 	next, err := l.node.clients.queues.Turn(ctx, l.id(key))
 	defer next()
 	asked := false
 	defer func() {
 		if asked && !h.isGranted() {
-			l.giveUp(ctx, ask, key, units)
+			var a wire.Ask
+			if l.prepare(context.WithoutCancel(ctx), key, units, &a) == nil {
+				l.node.checks.LeaveQueue(terms, &a)
+			}
 		}
 	}()
 	for err == nil {
 		asked = true
-		h, err = l.hold(ctx, ask, key, units)
+		h, err = l.hold(ctx, terms, key, units)
 		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 			err = nil // Timeout passed before this node knew all holds
 		}
@@ -80,34 +84,8 @@ func (l *Limiter) waitHold(ctx context.Context, key string, units int64, ttl tim
 	return h, err
 }
 
-// holdAsk describes a request for a hold.
-type holdAsk struct {
-	number uint64        // number of the hold on this node
-	waits  bool          // the caller waits in the queue
-	ttl    time.Duration // ttl of a client's hold; 0 for a hold of this process
-}
-
-// name sets the fields of a that identify the hold.
-func (h *holdAsk) name(n *Node, a *wire.Ask) {
-	n.clients.holds.Name(a, h.number)
-	a.Hold.Waits = h.waits
-	if h.ttl > 0 {
-		n.clients.holds.NameClient(a, holds.ClientOf(a), h.ttl)
-	}
-}
-
-// giveUp ends the wait for a hold that was not granted: this node leaves the queue.
-func (l *Limiter) giveUp(ctx context.Context, ask holdAsk, key string, units int64) {
-	var a wire.Ask
-	if l.prepare(context.WithoutCancel(ctx), key, units, &a) != nil {
-		return
-	}
-	ask.name(l.node, &a)
-	l.node.clients.holds.LeaveQueue(&a)
-}
-
 // hold requests units once.
-func (l *Limiter) hold(ctx context.Context, ask holdAsk, key string, units int64) (*Hold, error) {
+func (l *Limiter) hold(ctx context.Context, terms check.HoldTerms, key string, units int64) (*Hold, error) {
 	n, h := l.node, &Hold{node: l.node}
 	begun := n.observeStart()
 	var (
@@ -123,26 +101,7 @@ func (l *Limiter) hold(ctx context.Context, ask holdAsk, key string, units int64
 		err = l.checkCapacity(units)
 	}
 	if err == nil {
-		ask.name(n, &a)
-		if err = n.checks.Do(ctx, wire.OpHold, &a, &r); err == nil {
-			if weight := l.meter.CountDecision(a.ID, &r, l.shadow); weight > 0 {
-				l.measure(key, &a, &r, weight)
-			}
-			switch {
-			case !r.Allowed:
-			case ask.ttl > 0:
-				h.client = holds.ClientOf(&a)
-				// After a pause of this process no time may be left: the record is sent without a wait.
-				ctx, cancel := context.WithTimeout(ctx, n.cfg.Timeout-time.Duration(n.env.Monotonic()-a.Began))
-				n.clients.holds.Keep(ctx, &a, &r)
-				cancel()
-			default:
-				n.clients.holds.RecordGrant(&h.held, &a, &r, a.Began)
-			}
-		}
-		if !h.isGranted() && !ask.waits { // WaitHold asks again, and calls giveUp itself
-			n.clients.holds.GiveUp(&a)
-		}
+		h.client, err = n.checks.Hold(ctx, terms, l.subject(key), &a, &r, &h.held)
 	}
 	if err != nil {
 		n.meters.CountFailure(err)
@@ -210,7 +169,7 @@ func (l *Limiter) HoldFor(ctx context.Context, key string, units int64, ttl time
 	if err := checkTTL(ttl); err != nil {
 		return "", Decision{Name: l.limit.Name}, err
 	}
-	h, err := l.hold(ctx, holdAsk{l.node.clients.holds.Number(), false, ttl}, key, units)
+	h, err := l.hold(ctx, check.HoldTerms{Number: l.node.clients.holds.Number(), TTL: ttl}, key, units)
 	return h.text(), h.decision, err
 }
 
@@ -262,34 +221,7 @@ func (l *Limiter) extendHold(ctx context.Context, key, text string, ttl time.Dur
 		return none, err
 	}
 	edit(&a)
-	within, cancel := context.WithTimeout(ctx, l.node.cfg.Timeout)
-	defer cancel()
-	for {
-		var r wire.Result
-		switch err := l.node.checks.Do(within, wire.OpExtend, &a, &r); {
-		case err != nil:
-			return none, err
-		case r.Allowed:
-			if !a.Hold.Reads {
-				a.Units = r.Held
-				l.node.clients.holds.Keep(within, &a, &r)
-			}
-			return r, nil
-		case r.Firm:
-			return none, fmt.Errorf("%w: the hold was released, or not renewed in time", ErrExpired)
-		case l.node.env.Ended():
-			return none, ErrClosed
-		case r.Source == wire.FailedClosed:
-			return none, ErrUnavailable
-		}
-		switch err := l.node.env.Sleep(within, r.RetryAfter); { // authority moves
-		case err == nil:
-		case ctx.Err() == nil && !l.node.env.Ended():
-			return none, ErrUnavailable
-		default:
-			return none, err
-		}
-	}
+	return l.node.checks.ExtendHold(ctx, &a)
 }
 
 // ReleaseHold ends a hold of HoldFor, on any node. Further calls do nothing. If the member that answers
@@ -300,13 +232,7 @@ func (l *Limiter) ReleaseHold(ctx context.Context, key, text string) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, l.node.cfg.Timeout)
-	defer cancel()
-	var r wire.Result
-	if err = l.node.checks.Do(ctx, wire.OpRelease, &a, &r); err == nil {
-		l.node.clients.holds.Bury(ctx, &a, &r)
-	}
-	return err
+	return l.node.checks.EndHold(ctx, &a)
 }
 
 func checkTTL(ttl time.Duration) error {

@@ -2,14 +2,12 @@ package weir
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/weir-go/weir/bucket"
-	"github.com/weir-go/weir/internal/enum"
+	"github.com/weir-go/weir/internal/check"
 	"github.com/weir-go/weir/internal/identity"
 	"github.com/weir-go/weir/internal/limits"
 	"github.com/weir-go/weir/internal/stats"
@@ -32,13 +30,9 @@ type Limiter struct {
 	numbers bucket.Limit
 	window  *limits.Windows // nil, except for a Calendar and for a Global FixedWindow
 	prefix  []byte          // hashed before each key
-	meter   *stats.Limit    // shared by all Limiters of this name
+	meter   check.Meter
 	shadow  bool
 	spends  bool // checks may spend the kept units (Limit.Keep)
-
-	strikes    bucket.Limit // the denials that ban a key; a Rate of 0 bans none
-	banLengths wire.Ban
-
 	// critical is the Limiter for critical checks, whose numbers have no Keep. It is nil if the limit
 	// has no Keep, and in a critical Limiter.
 	critical *Limiter
@@ -69,8 +63,10 @@ func (n *Node) Limiter(l Limit) (*Limiter, error) {
 		return nil, invalid("Limit", err)
 	}
 	made := &Limiter{
-		node: n, limit: l, numbers: declared.Numbers(), prefix: identity.Prefix(l.Name), meter: n.meters.Limits.CountersOf(l.Name),
-		strikes: declared.Ban.Strikes(l.Version), banLengths: declared.Ban.Lengths(),
+		node: n, limit: l, numbers: declared.Numbers(), prefix: identity.Prefix(l.Name),
+		meter: check.Meter{
+			Limit: n.meters.Limits.CountersOf(l.Name), SecretKeys: l.SecretKeys, Strikes: declared.Ban.Strikes(l.Version), BanLengths: declared.Ban.Lengths(),
+		},
 	}
 	made.openWindows(loc)
 	if l.Keep > 0 {
@@ -217,11 +213,9 @@ func (l *Limiter) checkInto(ctx context.Context, op wire.Op, key string, units i
 	}
 	if err == nil {
 		if err = n.checks.Do(ctx, op, a, r); err == nil && op != wire.OpPeek {
-			if weight := l.meter.CountDecision(a.ID, r, l.shadow); weight > 0 {
-				l.measure(key, a, r, weight)
-			}
+			n.checks.Count(l.subject(key), a, r)
 			if a.BansKeys && op == wire.OpTake {
-				l.strike(key, a, r)
+				n.checks.Strike(l.subject(key), a, r)
 			}
 		}
 	}
@@ -242,18 +236,9 @@ func (l *Limiter) checkInto(ctx context.Context, op wire.Op, key string, units i
 	return err
 }
 
-// measure adds the latency and the key of a decision to the statistics, with the given weight.
-func (l *Limiter) measure(key string, a *wire.Ask, r *wire.Result, weight uint64) {
-	n := l.node
-	if l.limit.Name == stats.Uncounted {
-		return
-	}
-	now := n.env.Monotonic()
-	n.meters.RecordDuration(r.Source, time.Duration(max(0, now-a.Began)), weight)
-	n.meters.TopKeys.Add(identity.Bytes(a.ID), l.limit.Name, key, l.limit.SecretKeys, r.Allowed, weight, now)
-	if r.Banned && !r.Paused {
-		l.listBan(key, a.ID, 0, r.RetryAfter)
-	}
+// subject returns the subject of a check.
+func (l *Limiter) subject(key string) check.Subject {
+	return check.Subject{Meter: &l.meter, Key: key, Shadow: l.shadow}
 }
 
 // prepareCounted is like prepare, but refuses an InFlight limit.
@@ -286,7 +271,7 @@ func (l *Limiter) prepare(ctx context.Context, key string, units int64, a *wire.
 	}
 	a.ID, a.Name = l.id(key), l.limit.Name
 	a.Limit, a.Partition, a.Units, a.Global = l.numbersNow(), wire.Policy(l.limit.Partition), units, l.limit.Scope == Global
-	a.BansKeys, a.Pauses = l.strikes.Rate > 0, l.limit.Pauses
+	a.BansKeys, a.Pauses = l.meter.Strikes.Rate > 0, l.limit.Pauses
 	a.Leases = !l.limit.NoLeases && !a.BansKeys && !a.Pauses // a node with lent units would admit a banned or paused key
 	return nil
 }
@@ -350,28 +335,4 @@ func (n *Node) observe(ctx context.Context, e *DecisionEvent, begun, at int64) {
 		e.At = time.Unix(0, at)
 	}
 	n.cfg.Observer.Decided(ctx, *e)
-}
-
-// strike counts a denial of a check toward a ban.
-func (l *Limiter) strike(key string, a *wire.Ask, r *wire.Result) {
-	if r.Allowed || r.Banned || l.shadow || a.Shadow || r.Source == 0 || r.Source.IsShare() {
-		return
-	}
-	key = strings.Clone(key)
-	s := wire.Ask{ID: a.ID, Limit: &l.strikes, Partition: a.Partition, Global: a.Global, BansKeys: true, Units: 1, Ban: l.banLengths}
-	l.node.checks.Strike(s, func(ban time.Duration) {
-		l.meter.BansBegun.Add(1)
-		now := l.node.env.TimeOfDay()
-		l.listBan(key, s.ID, now, ban)
-		if unlogged, due := l.node.banned.Due(time.Unix(0, now)); due {
-			id := identity.Bytes(s.ID)
-			l.node.cfg.Logger.Info("banned a key", "limit", l.limit.Name, "id", hex.EncodeToString(id[:]), "for", enum.Duration(ban.Round(time.Second)), "unlogged", unlogged)
-		}
-	})
-}
-
-// listBan lists the ban of a key. since is its begin, 0 if this node has not begun it.
-func (l *Limiter) listBan(key string, id bucket.ID, since int64, left time.Duration) {
-	now := l.node.env.TimeOfDay()
-	l.node.meters.BanList.Add(stats.Ban{Limit: l.limit.Name, ID: identity.Bytes(id), Key: key, Since: since, Until: now + int64(left)}, l.limit.SecretKeys, now)
 }

@@ -17,7 +17,6 @@ import (
 	"github.com/weir-go/weir/internal/holds"
 	"github.com/weir-go/weir/internal/identity"
 	"github.com/weir-go/weir/internal/limits"
-	"github.com/weir-go/weir/internal/loglimit"
 	"github.com/weir-go/weir/internal/owner"
 	"github.com/weir-go/weir/internal/publish"
 	"github.com/weir-go/weir/internal/queue"
@@ -50,7 +49,6 @@ type Node struct {
 	usesCallers bool          // see UsesCallers
 	snapshots   *snapshots.Snapshots
 	outage      stats.OutageTracker // the current outage
-	banned      loglimit.Line       // limits the rate of log lines about bans
 }
 
 // clients are the parts that serve the callers of this node, beside checks.

@@ -141,7 +141,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 // checkConfig returns the parts of the node that package check uses.
 func (n *Node) checkConfig() check.Config {
 	c := check.Config{
-		Env: &n.env, Timeout: n.cfg.Timeout, Meters: &n.meters, Outage: &n.outage,
+		Env: &n.env, Timeout: n.cfg.Timeout, Log: n.cfg.Logger, Meters: &n.meters, Outage: &n.outage,
 		Handover: n.handover, Owner: n.owner, Asker: n.asker, Holds: n.clients.holds, Regions: n.regions,
 		Published: n.published, Registry: n.registry, Epochs: n.epochs, Survey: n.clients.survey,
 	}

@@ -53,9 +53,7 @@ func (l *Limiter) Wait(ctx context.Context, key string, units int64) (err error)
 		if err != nil {
 			return err
 		}
-		if weight := l.meter.CountDecision(a.ID, &r, l.shadow); weight > 0 {
-			l.measure(key, &a, &r, weight)
-		}
+		l.node.checks.Count(l.subject(key), &a, &r)
 		if d.Allowed {
 			return nil
 		}

@@ -10,11 +10,12 @@
 // Each file has a step: decide.go, ask.go and attempt.go have the steps of the asking node, serve.go, keep.go
 // and pass.go the steps of the member, and learn.go has the step of both for holds. takeall.go and group.go
 // have the checks that are decided together, late.go the refund of a late response, and reset.go the reset of
-// a count. message.go has the requests of members that are not checks.
+// a count. count.go counts decisions and strikes, and message.go has the requests of members that are not checks.
 package check
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -26,6 +27,7 @@ import (
 	"github.com/weir-go/weir/internal/holds"
 	"github.com/weir-go/weir/internal/identity"
 	"github.com/weir-go/weir/internal/limits"
+	"github.com/weir-go/weir/internal/loglimit"
 	"github.com/weir-go/weir/internal/owner"
 	"github.com/weir-go/weir/internal/publish"
 	"github.com/weir-go/weir/internal/regions"
@@ -38,6 +40,7 @@ type Config struct {
 	Timeout  time.Duration // bounds the wait of a check for other members, without the extension for a delay that a member has reported
 	Tracer   Tracer        // creates spans; nil for no spans
 	Observer Observer      // is notified of requests; may be nil
+	Log      *slog.Logger
 	Meters   *stats.Meters
 	Outage   *stats.OutageTracker
 
@@ -71,6 +74,7 @@ type Checks struct {
 	Config
 	exchanges sync.Pool // has values of *exchange
 	rooms     sync.Pool // has values of *owner.Room
+	banLines  loglimit.Line
 }
 
 // New returns Checks that the caller must Connect before a method is called.

@@ -171,26 +171,6 @@ func (c *Checks) DoInBackground(op wire.Op, a *wire.Ask) {
 	}
 }
 
-// Strike counts a denial of a key that has bans. It does not wait: if another member answers for the
-// count, a goroutine asks that member, and the denial is not counted if too many goroutines run, or if the
-// member does not answer. began is called if the denial has begun a ban, with its length.
-func (c *Checks) Strike(a wire.Ask, began func(ban time.Duration)) {
-	v, now := c.Env.View(), c.Env.Now()
-	if as, _ := c.place(v, v.Route(a.ID, c.Env.MonotonicAt(now)), now); as == view.AsOwner {
-		var r wire.Result
-		if c.execute(v, as, wire.OpStrike, &a, now, &r); r.Granted > 0 {
-			began(r.RetryAfter)
-		}
-		return
-	}
-	c.Env.Try(func(ctx context.Context) {
-		var r wire.Result
-		if c.Do(ctx, wire.OpStrike, &a, &r) == nil && r.Granted > 0 {
-			began(r.RetryAfter)
-		}
-	})
-}
-
 // Pause pauses the key of a for a.Units milliseconds. If another member answers for the count, this node
 // caches a denial before it sends the request.
 func (c *Checks) Pause(ctx context.Context, a *wire.Ask) error {

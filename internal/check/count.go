@@ -1,0 +1,94 @@
+package check
+
+import (
+	"context"
+	"encoding/hex"
+	"strings"
+	"time"
+
+	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/enum"
+	"github.com/weir-go/weir/internal/identity"
+	"github.com/weir-go/weir/internal/stats"
+	"github.com/weir-go/weir/internal/view"
+	"github.com/weir-go/weir/internal/wire"
+)
+
+// Meter counts the decisions about a limit, and begins its bans.
+type Meter struct {
+	*stats.Limit              // shared by all limits of the name
+	SecretKeys   bool         // no text of a key may be kept
+	Strikes      bucket.Limit // the denials that ban a key; a Rate of 0 bans none
+	BanLengths   wire.Ban
+}
+
+// Subject is the subject of a check of a caller: a key of a limit.
+type Subject struct {
+	*Meter
+	Key    string
+	Shadow bool // the caller does not enforce the decision
+}
+
+// Count counts the decision r about a. It measures some decisions.
+func (c *Checks) Count(s Subject, a *wire.Ask, r *wire.Result) {
+	if weight := s.CountDecision(a.ID, r, s.Shadow); weight > 0 {
+		c.measure(s, a, r, weight)
+	}
+}
+
+// measure adds the duration and the key of a decision to the statistics, with the given weight.
+func (c *Checks) measure(s Subject, a *wire.Ask, r *wire.Result, weight uint64) {
+	if a.Name == stats.Uncounted {
+		return
+	}
+	now := c.Env.Monotonic()
+	c.Meters.RecordDuration(r.Source, time.Duration(max(0, now-a.Began)), weight)
+	c.Meters.TopKeys.Add(identity.Bytes(a.ID), a.Name, s.Key, s.SecretKeys, r.Allowed, weight, now)
+	if r.Banned && !r.Paused {
+		c.listBan(s, a, 0, r.RetryAfter)
+	}
+}
+
+// Strike counts a decision about a key that has bans, if it is a denial that counts toward a ban. It does not
+// wait: if another member answers for the count, a goroutine asks that member, and the denial is not counted if
+// too many goroutines run, or if the member does not answer.
+func (c *Checks) Strike(s Subject, of *wire.Ask, r *wire.Result) {
+	if r.Allowed || r.Banned || s.Shadow || of.Shadow || r.Source == 0 || r.Source.IsShare() {
+		return
+	}
+	s.Key = strings.Clone(s.Key)
+	a := &wire.Ask{ID: of.ID, Name: of.Name, Limit: &s.Strikes, Partition: of.Partition, Global: of.Global, BansKeys: true, Units: 1, Ban: s.BanLengths}
+	v, now := c.Env.View(), c.Env.Now()
+	if as, _ := c.place(v, v.Route(a.ID, c.Env.MonotonicAt(now)), now); as == view.AsOwner {
+		var struck wire.Result
+		c.execute(v, as, wire.OpStrike, a, now, &struck)
+		c.recordBan(s, a, &struck)
+		return
+	}
+	c.Env.Try(func(ctx context.Context) {
+		var struck wire.Result
+		if c.Do(ctx, wire.OpStrike, a, &struck) == nil {
+			c.recordBan(s, a, &struck)
+		}
+	})
+}
+
+// recordBan counts, lists and logs the ban that the strike a has begun, if it has begun one.
+func (c *Checks) recordBan(s Subject, a *wire.Ask, struck *wire.Result) {
+	if struck.Granted == 0 {
+		return
+	}
+	s.BansBegun.Add(1)
+	now := c.Env.TimeOfDay()
+	c.listBan(s, a, now, struck.RetryAfter)
+	if unlogged, due := c.banLines.Due(time.Unix(0, now)); due {
+		id := identity.Bytes(a.ID)
+		c.Log.Info("banned a key", "limit", a.Name, "id", hex.EncodeToString(id[:]), "for", enum.Duration(struck.RetryAfter.Round(time.Second)), "unlogged", unlogged)
+	}
+}
+
+// listBan lists the ban of a key. since is its begin, 0 if this node has not begun it.
+func (c *Checks) listBan(s Subject, a *wire.Ask, since int64, left time.Duration) {
+	now := c.Env.TimeOfDay()
+	c.Meters.BanList.Add(stats.Ban{Limit: a.Name, ID: identity.Bytes(a.ID), Key: s.Key, Since: since, Until: now + int64(left)}, s.SecretKeys, now)
+}

@@ -1,0 +1,101 @@
+package check
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/weir-go/weir/internal/env"
+	"github.com/weir-go/weir/internal/holds"
+	"github.com/weir-go/weir/internal/wire"
+)
+
+// HoldTerms are the terms of a hold that a caller of this node requests.
+type HoldTerms struct {
+	Number uint64        // number of the hold on this node (Holds.Number)
+	Waits  bool          // the caller waits in the queue, and asks again or calls LeaveQueue
+	TTL    time.Duration // ttl of a client's hold; 0 for a hold of this process
+}
+
+// write sets the fields of a that identify the hold.
+func (t *HoldTerms) write(h *holds.Holds, a *wire.Ask) {
+	h.Name(a, t.Number)
+	a.Hold.Waits = t.Waits
+	if t.TTL > 0 {
+		h.NameClient(a, holds.ClientOf(a), t.TTL)
+	}
+}
+
+// Hold requests the units of a once, and counts the decision. If it grants them, it sets held, or returns
+// the name of the hold of a client. In the latter case it waits until a second node has recorded the hold, but
+// no longer than Timeout after the request began.
+func (c *Checks) Hold(ctx context.Context, t HoldTerms, s Subject, a *wire.Ask, r *wire.Result, held *holds.Hold) (client holds.Client, err error) {
+	t.write(c.Holds, a)
+	if err = c.Do(ctx, wire.OpHold, a, r); err == nil {
+		c.Count(s, a, r)
+	}
+	switch {
+	case err == nil && r.Allowed && t.TTL > 0:
+		client = holds.ClientOf(a)
+		// After a pause of this process no time may be left: the record is sent without a wait.
+		ctx, cancel := context.WithTimeout(ctx, c.Timeout-time.Duration(c.Env.Monotonic()-a.Began))
+		defer cancel()
+		c.Holds.Keep(ctx, a, r)
+	case err == nil && r.Allowed:
+		c.Holds.RecordGrant(held, a, r, a.Began)
+	case !t.Waits:
+		c.Holds.GiveUp(a)
+	}
+	return client, err
+}
+
+// LeaveQueue ends the wait for a hold that was not granted: this node leaves the queue.
+func (c *Checks) LeaveQueue(t HoldTerms, a *wire.Ask) {
+	t.write(c.Holds, a)
+	c.Holds.LeaveQueue(a)
+}
+
+// ExtendHold executes an OpExtend for the hold of a client, for at most Timeout. With an error, the result is
+// zero. The error is env.ErrExpired, env.ErrUnavailable, env.ErrClosed or that of ctx.
+func (c *Checks) ExtendHold(ctx context.Context, a *wire.Ask) (none wire.Result, err error) {
+	within, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	for {
+		var r wire.Result
+		switch err := c.Do(within, wire.OpExtend, a, &r); {
+		case err != nil:
+			return none, err
+		case r.Allowed:
+			if !a.Hold.Reads {
+				a.Units = r.Held
+				c.Holds.Keep(within, a, &r)
+			}
+			return r, nil
+		case r.Firm:
+			return none, fmt.Errorf("%w: the hold was released, or not renewed in time", env.ErrExpired)
+		case c.Env.Ended():
+			return none, env.ErrClosed
+		case r.Source == wire.FailedClosed:
+			return none, env.ErrUnavailable
+		}
+		switch err := c.Env.Sleep(within, r.RetryAfter); { // authority moves
+		case err == nil:
+		case ctx.Err() == nil && !c.Env.Ended():
+			return none, env.ErrUnavailable
+		default:
+			return none, err
+		}
+	}
+}
+
+// EndHold ends the hold of a client, within Timeout.
+func (c *Checks) EndHold(ctx context.Context, a *wire.Ask) error {
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	var r wire.Result
+	err := c.Do(ctx, wire.OpRelease, a, &r)
+	if err == nil {
+		c.Holds.Bury(ctx, a, &r)
+	}
+	return err
+}

@@ -74,9 +74,9 @@ const (
 type Limit struct {
 	Name      string          // required, at most 255 bytes; limits of the same Name share counts
 	Algorithm Algorithm       // SlidingWindow if zero
-	Rate      int64           // units for each Per, 1 to 10^12
+	Rate      int64           // units for each Per, 1 to 10^12; of a SlidingLog at most 100,000
 	Per       time.Duration   // 1 ms to 366 days; zero with a Calendar and for InFlight
-	Burst     int64           // the capacity of a TokenBucket or LeakyBucket; Rate if zero. Invalid for other algorithms
+	Burst     int64           // the capacity of a TokenBucket or LeakyBucket, which refills within 100 years; Rate if zero. Invalid for other algorithms
 	Scope     Scope           // Regional if zero
 	Partition PartitionPolicy // MajorityShare if zero
 

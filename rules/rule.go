@@ -92,6 +92,10 @@ func (r *Rule) AppendKey(b []byte, req *Request) (_ []byte, ok bool) { return r.
 // AmbiguousPart returns the part of the key that servers are known to read in several ways, such as
 // query:X if the request has the parameter X twice, or "". All such requests have the same part of their
 // keys. It is "" for a key without values that clients choose.
+//
+// A path is such a part if its readings differ. A parameter or cookie is one if its name occurs twice, in another
+// case, as X[], or after a semicolon (a cookie: after a comma), and if its value has an invalid escape, invalid
+// UTF-8 or a control character.
 func (r *Rule) AmbiguousPart(req *Request) string { return r.key.ambiguous(req) }
 
 // admits reports whether a request meets the conditions of the rule, except for its path and

@@ -15,5 +15,5 @@
 // Options.Keys its text. Package replay decides the requests of records by other rules.
 //
 // JSONLines writes to any io.Writer. Package kafkaaudit, in contrib/kafka, has a Sink that
-// writes to Kafka. audit/README.md describes the fields.
+// writes to Kafka.
 package audit

@@ -7,11 +7,11 @@ import (
 )
 
 // Record is the decision of a limit, recorded by the node whose caller made the check.
-// audit/README.md describes its JSON. Fields may be added, but are never renamed or
+// Its JSON omits some fields that are zero. Fields may be added, but are never renamed or
 // removed.
 type Record struct {
-	Time    time.Time `json:"time"`             // time of the decision, by the clock of the node; UTC
-	Node    string    `json:"node"`             // Member.Name of the node
+	Time    time.Time `json:"time"`             // time of the decision, by the clock of the node; RFC 3339 in UTC
+	Node    string    `json:"node"`             // Member.Name of the node, which is new at each start
 	Region  string    `json:"region,omitempty"` // region of the node
 	Limit   string    `json:"limit"`            // name of the limit
 	Version uint64    `json:"version"`          // Limit.Version
@@ -19,7 +19,7 @@ type Record struct {
 	Key     string    `json:"key,omitempty"`    // text of the key, only with Options.Keys. JSON has U+FFFD for bytes that are not UTF-8
 	Units   int64     `json:"units"`            // units that the check asked for
 
-	Operation string `json:"operation"`          // weir.DecisionEvent.Operation
+	Operation string `json:"operation"`          // weir.DecisionEvent.Operation: take, at_most, reserve, debit, wait or hold
 	Request   uint64 `json:"request,omitempty"`  // number of the AllowAll on this node, the same in the records of all its Asks; 0 for other checks
 	Asks      int    `json:"asks,omitempty"`     // number of Asks of the AllowAll
 	Refused   bool   `json:"refused,omitempty"`  // a limit of the AllowAll denied, so no units were spent
@@ -33,24 +33,24 @@ type Record struct {
 	Algorithm  string `json:"algorithm"`            // name of the weir.Algorithm
 	Rate       int64  `json:"rate"`                 // Limit.Rate
 	Per        string `json:"per,omitempty"`        // Limit.Per, like "1m30s"
-	Burst      int64  `json:"burst,omitempty"`      // Limit.Burst
+	Burst      int64  `json:"burst,omitempty"`      // Limit.Burst, if it is not the Rate
 	Keep       int64  `json:"keep,omitempty"`       // Limit.Keep
 	Calendar   string `json:"calendar,omitempty"`   // name of Limit.Calendar
 	Overridden bool   `json:"overridden,omitempty"` // the numbers are those of an operator for this key
-	Factor     int64  `json:"factor,omitempty"`     // Limit.Factor
+	Factor     int64  `json:"factor,omitempty"`     // Limit.Factor: the percentage of the numbers that adapt of a rule grants
 	Capacity   int64  `json:"capacity"`             // Decision.Limit: units that the limit, or the share of the node, grants
 	Used       int64  `json:"used"`                 // Capacity without Remaining
 
 	Source       string `json:"source"`         // name of the weir.Source; "none" if there was no decision: the AllowAll did not ask this limit, or there is an Error. If a Wait ends with an Error after its queue has received a decision, the Source is that of the decision
 	Remaining    int64  `json:"remaining"`      // Decision.Remaining
-	RetryAfterMS int64  `json:"retry_after_ms"` // Decision.RetryAfter in milliseconds, rounded up
+	RetryAfterMS int64  `json:"retry_after_ms"` // Decision.RetryAfter in milliseconds, rounded up: the time until the same request could be admitted
 
-	Decided time.Time `json:"decided,omitzero"` // DecisionEvent.At: time of the decision, by the clock of the node that decided
+	Decided time.Time `json:"decided,omitzero"` // DecisionEvent.At: time of the decision, or of the loan of a lease, by the clock of the node that decided
 	TookUS  int64     `json:"took_us"`          // DecisionEvent.Took in microseconds
 
-	Route  string `json:"route,omitempty"`      // weir.Caller.Route, first 128 bytes
+	Route  string `json:"route,omitempty"`      // weir.Caller.Route, first 128 bytes: method and pattern of the route or of the rule, the gRPC method, or Envoy's domain. Never a path with values
 	Client string `json:"client,omitempty"`     // network of the address of the client: /24, /48 for IPv6, or /40 for 6to4. With Options.Clients the address
-	Agent  string `json:"user_agent,omitempty"` // products in the User-Agent. With Options.Clients its first 256 bytes
+	Agent  string `json:"user_agent,omitempty"` // first 8 products in the User-Agent with their main versions. With Options.Clients its first 256 bytes
 	Tier   string `json:"tier,omitempty"`       // weir.Caller.Tier, first 64 bytes
 
 	Sample float64 `json:"sample"` // Options.Sample: the part of the keys of which all decisions are recorded

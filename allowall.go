@@ -17,7 +17,7 @@ type Ask struct {
 	Key      string
 	Units    int64 // 1 if zero; the Units of asks of the same limit and key are summed
 	Shadow   bool  // the decision is counted in Stats.Shadows, and not enforced
-	Critical bool  // the units may be kept ones, as with Limiter.Critical; a sum is critical if all of its asks are
+	Critical bool  // the ask may spend the kept units (Limit.Keep), as with Limiter.Critical. If asks are summed, the sum may spend them if each of its asks may
 }
 
 // limiter returns the Limiter that judges the ask.

@@ -10,12 +10,12 @@ import (
 
 // Decision is the result of a check. The zero Decision is a denial.
 //
-// ResetAfter is the time until Limit units are available at once, without further checks. One
-// nanosecond earlier, they are not. It is zero if no unit is used. At that time the units of a
-// SlidingWindow have slid out, the newest entry of a SlidingLog has expired, the FixedWindow has
-// ended (after a debt, the next one), the TokenBucket is full, or the queue of the LeakyBucket is
-// empty. Refunds make it earlier. ResetAfter is RetryAfter for an InFlight limit, whose units
-// return when they are released, and for FailedClosed: no time is known. For a Global limit, it is the time until all units that this region has spent
+// ResetAfter is the time until Limit units are available at once, without further checks. One nanosecond
+// earlier, they are not. It is zero if no unit is used. At that time the units of a SlidingWindow have slid
+// out, the newest entry of a SlidingLog has expired, the FixedWindow has ended (after a debt, the next one),
+// the TokenBucket is full, or the queue of the LeakyBucket is empty. A refund in the meantime makes this time
+// earlier. ResetAfter is RetryAfter for an InFlight limit, whose units return when they are released, and for
+// FailedClosed: no time is known. For a Global limit, it is the time until all units that this region has spent
 // are available. On a denial ResetAfter is never below RetryAfter.
 //
 // A Pushback repeats a denial that the owner made within the last second, or within the last ten seconds if

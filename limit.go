@@ -30,9 +30,10 @@ const (
 )
 
 // PartitionPolicy determines the units that a node may admit while a member of the roster is not
-// reachable, or while the roster is below Config.Expect. In the latter case, the absent members
-// count as missing. A node that reaches no member that could answer is a side of its own.
-// docs/guarantees.md lists the bounds, and docs/partitions.md their values for small limits.
+// reachable, or while the roster is below Config.Expect. If the roster is below Expect, the
+// members that are absent from the roster count as missing, too. A node that reaches no member
+// that could answer is a side of its own. docs/guarantees.md lists the bounds, and
+// docs/partitions.md their values for small limits.
 type PartitionPolicy uint8
 
 const (
@@ -82,8 +83,8 @@ type Limit struct {
 
 	// Keep is the number of units of the Rate, or of the Burst of a TokenBucket, that are kept for
 	// critical checks (Limiter.Critical): all other checks spend at most the rest. It is less than
-	// the Rate or Burst; nothing is kept if zero. Nodes with different Keep judge by their own. A
-	// LeakyBucket and an InFlight limit have none.
+	// the Rate or Burst; nothing is kept if zero. If nodes have different Keep, each of them
+	// decides by its own. Keep must be zero for a LeakyBucket and an InFlight limit.
 	Keep int64
 
 	// Calendar is valid only for a FixedWindow. The limit grants Rate units in each day, week or month of
@@ -197,8 +198,9 @@ func (c *Calendar) UnmarshalText(name []byte) error {
 // every check and Peek until the ban ends or Limiter.Reset releases it. A Wait waits for the end of the
 // ban. Debits and refunds count as usual.
 //
-// Denials by the owner of a key or its stand-in count, and the same denials as this node repeats them
-// (Pushback). Denials within a share, of shadows, of a Wait, of bans and of pauses do not.
+// Denials by the owner of a key or its stand-in count, and so do denials that this node repeats
+// because it remembers such a denial (Pushback). Denials because of a share, a ban or a pause do not
+// count, and neither do denials of shadows and of a Wait.
 type Ban struct {
 	Denials int64         // denials within Within that ban a key, 1 to 10,000
 	Within  time.Duration // 1 ms to 366 days

@@ -129,7 +129,7 @@ type rulesState struct {
 	Switches  int       `json:"switches"`
 	Blocks    int       `json:"blocks"`
 
-	Published   *PublishedText `json:"published,omitempty"`    // the text in force, unless it is of the source
+	Published   *PublishedText `json:"published,omitempty"`    // the text in force, if it was published; nil if it is from the source of the rules
 	RefusedText *PublishedText `json:"refused_text,omitempty"` // a published text that cannot be in force
 }
 

@@ -26,8 +26,8 @@ const (
 	maxCheckNameBytes = 128
 )
 
-// check decides by a limit in the request, a SlidingWindow, for services without a node and
-// without rules.
+// check decides by a SlidingWindow limit that the request contains. It is for services that
+// have neither a node nor rules.
 func (a *api) check(r *request) (int, any, error) {
 	var (
 		key, name     string

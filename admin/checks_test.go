@@ -186,7 +186,7 @@ rules:
 	}
 }
 
-// Only a caller of the API that states so, or whose proxy does, spends kept units.
+// A take spends kept units only if the request has the field critical.
 func TestCriticalTakesSpendKeptUnits(t *testing.T) {
 	a := startTestAPI(t, "rules:\n- {name: r, key: ip, limit: {rate: 8, per: 1h, keep: 4}}\n")
 	const count = `"limit":"r","key":"192.0.2.1"`

@@ -191,9 +191,10 @@ func (a *api) overrideClient(r *request) (int, any, error) {
 	return http.StatusOK, answer, nil
 }
 
-const maxMultiply = 1_000_000 // as of a tier
+const maxMultiply = 1_000_000 // the maximum multiple of a tier, too
 
-// multiply returns an override with the numbers of a limit, times a factor, as a tier multiplies.
+// multiply returns an override with the numbers of a limit times a factor, rounded like the
+// numbers of a tier.
 func multiply(o rules.Override, l weir.Limit, factor float64) rules.Override {
 	if factor == 0 {
 		return o

@@ -28,7 +28,7 @@ import (
 
 const (
 	maxBodyBytes = 64 << 10
-	maxTextBytes = 4 << 20 // of a body with a text of rules, of at most 1 MiB before it is encoded
+	maxTextBytes = 4 << 20 // for a body with a text of rules, which has at most 1 MiB before it is encoded as JSON
 	maxKeyBytes  = 1024    // the maximum of a node
 	maxUnits     = 1_000_000_000_000
 )
@@ -45,7 +45,7 @@ type field struct {
 	// least and most bound a number, a duration in nanoseconds, and the bytes of a text. The value has no
 	// bounds if most is 0.
 	least, most int64
-	known       func() []string // if it is not nil, it returns all valid texts besides ""
+	known       func() []string // returns all valid texts besides ""; nil if every text is valid
 }
 
 // list is the value of field.into that reads a JSON list of objects. The list has at least 1 object.

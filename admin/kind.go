@@ -41,8 +41,8 @@ func refuseInFlight(limit, remedy string) error {
 	return refuse(http.StatusBadRequest, "limit %q is in_flight: %s", limit, remedy)
 }
 
-// refuseNoEnd returns the refusal of an in_flight limit that met a request without an end, in terms of
-// the path.
+// refuseNoEnd returns the refusal of a request that must hold units of an in_flight limit, but whose
+// end the API does not learn. The text names the remedy for the path.
 func refuseNoEnd(limit, path string) error {
 	if of := remediesByPath[path]; of.inFlight != "" {
 		return refuseInFlight(limit, of.inFlight)

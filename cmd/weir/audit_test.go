@@ -152,7 +152,7 @@ func TestClosedStandardOutputDoesNotEndProcess(t *testing.T) {
 		_, metrics := get(t, "http://"+p.addrs["health"]+"/metrics")
 		return strings.Contains(metrics, "weir_audit_records_total{fate=\"failed\"} 1\n")
 	})
-	wait(t, func() bool { return strings.Contains(p.out.String(), "audit records were lost") }) // they are counted first
+	wait(t, func() bool { return strings.Contains(p.out.String(), "audit records were lost") }) // the node counts lost records before it logs them
 	require.NoError(t, p.Process.Signal(syscall.SIGHUP))                                        // there is no file to reopen
 	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
 	require.NoError(t, p.Wait(), "%s", &p.out)

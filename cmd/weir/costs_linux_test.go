@@ -54,8 +54,8 @@ func settled(ps []*process) bool {
 	return true
 }
 
-// calmAfter is slightly longer than the time for which members expect each other to be
-// unaware of a start.
+// calmAfter is slightly longer than the time after a start during which members assume that
+// some other members do not know of the start.
 const calmAfter = 20 * time.Second
 
 // With -processes 1, 3 or 12 and -idle 20s, on an otherwise idle machine, the test

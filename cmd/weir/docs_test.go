@@ -47,7 +47,7 @@ func TestDocumentedCallsReturnDocumentedResponses(t *testing.T) {
 		case "completion": // a shell runs it
 			continue
 		case "rules":
-			if c.Words[1] == "put" { // as below
+			if c.Words[1] == "put" { // fails without a running node, like the commands below
 				require.Equal(t, bad, run(c.Words, &out, &errs), "%s: %q: %s", c.Position(), c.Words, &errs)
 				continue
 			}

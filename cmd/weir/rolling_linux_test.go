@@ -24,9 +24,9 @@ import (
 	"github.com/weir-go/weir/internal/testenv"
 )
 
-// nextRelease are the changes that make the next release of this one, as docs/upgrades.md demands them:
-// the version of the peer protocol rises, and frames of the stream end with an additional byte. A node sends the
-// older form to a member of this release, and reads both.
+// nextRelease contains the changes of the source code that turn this release into a next release, which keeps
+// the rules of docs/upgrades.md: the version of the peer protocol rises, and frames of the stream end with an
+// additional byte. A node sends the older form to a member of this release, and reads both.
 var nextRelease = []struct{ file, from, to string }{
 	{"cluster/protocol.go", "const Version = 1\n", "const Version = 2\n"},
 	{

@@ -206,8 +206,8 @@ func runServe(ctx, atOnce context.Context, o *serveOptions, log *slog.Logger) (e
 	return err
 }
 
-// letGo closes the snapshot directory, and waits a second for a disk that hangs, because
-// the end of the process also releases the directory.
+// letGo closes the snapshot directory. If the disk hangs, it gives up after a second: the
+// end of the process also releases the directory.
 func letGo(dir *snapshot.Dir) error {
 	closed := make(chan error, 1)
 	go func() { closed <- dir.Close() }()

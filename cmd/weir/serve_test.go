@@ -401,7 +401,7 @@ func TestFailedStartNamesRemedy(t *testing.T) {
 		require.ErrorContains(t, refused(t, strings.Fields(c.args)...), c.says, c.args)
 	}
 
-	// As a process, it prints the error to standard error, after a warning about its file
+	// A separate process prints the error to standard error, after a warning about its file
 	// of tokens, and exits with 1.
 	require.NoError(t, os.Chmod(in("checks"), 0o644))
 	out, err := weirIn(t, dir, "serve", "-checks", p.addrs["checks"], "-checks_tokens", "checks").CombinedOutput()

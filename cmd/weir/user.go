@@ -87,7 +87,8 @@ func encode(values map[string]string) string {
 	return query.Encode()
 }
 
-// uncovered are the rules that a client alone does not identify a count of.
+// uncovered lists the rules whose keys have further parts besides the client, so that the
+// client alone does not identify a count.
 type uncovered []struct{ Rule, Key string }
 
 func (u uncovered) print(w io.Writer) {

@@ -87,7 +87,8 @@ func (c *Checks) recordBan(s Subject, a *wire.Ask, struck *wire.Result) {
 	}
 }
 
-// listBan lists the ban of a key. since is its begin, 0 if this node has not begun it.
+// listBan adds the ban of a key to the list of bans. since is the time at which the ban
+// began, or 0 if another node began it.
 func (c *Checks) listBan(s Subject, a *wire.Ask, since int64, left time.Duration) {
 	now := c.Env.TimeOfDay()
 	c.Meters.BanList.Add(stats.Ban{Limit: a.Name, ID: identity.Bytes(a.ID), Key: s.Key, Since: since, Until: now + int64(left)}, s.SecretKeys, now)

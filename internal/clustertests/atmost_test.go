@@ -53,8 +53,8 @@ func TestAllowAtMostGrantsTheWholeLimit(t *testing.T) {
 	}
 }
 
-// A caller that comes back when an estimate for n units tells it to is granted them, and not before. The
-// estimate spends nothing.
+// PeekN states the time at which n units are free, and spends nothing. A caller that asks for the n
+// units at that time is granted them, and a caller that asks earlier is not.
 func TestPeekNStatesWhenUnitsAreFree(t *testing.T) {
 	for _, algorithm := range algorithms {
 		t.Run(algorithm.String(), func(t *testing.T) {

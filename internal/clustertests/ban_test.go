@@ -299,13 +299,14 @@ func TestBanOutlivesStopOfAllNodes(t *testing.T) {
 type bannedKey struct {
 	key     string
 	used    bool
-	denials []time.Time // the last ones that count, at most three
+	denials []time.Time // the last denials that count toward a ban, at most three
 	bans    int
 	begun   time.Time
 	until   time.Time
 }
 
-// isUnsure reports whether an event of the model is so near that a round trip decides the result.
+// isUnsure reports whether the ban, or the time for which a denial counts, ends so close to now
+// that the result of a check depends on the time that its messages take.
 func (k *bannedKey) isUnsure(now time.Time, within time.Duration) bool {
 	near := func(at time.Time) bool { return now.Sub(at).Abs() < 20*time.Millisecond }
 	return near(k.until) || slices.ContainsFunc(k.denials, func(d time.Time) bool { return near(d.Add(within)) })
@@ -398,7 +399,8 @@ func (w *world) change(t *testing.T, rng *rand.Rand) {
 	time.Sleep(time.Second)
 }
 
-// The queue of a banned key is not full: its callers wait until the ban ends or is released.
+// A ban does not make a caller of Wait fail as a full queue does: the caller waits until the
+// ban ends or is released.
 func TestWaitersOfBannedKeyWaitForItsEnd(t *testing.T) {
 	inWorlds(t, 2, weir.Config{}, func(t *testing.T, w *world) {
 		l := banning

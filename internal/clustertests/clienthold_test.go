@@ -81,7 +81,7 @@ func TestClientHoldTakesNoLongerThanTimeout(t *testing.T) {
 		for _, key := range keys {
 			c.takeHold("b", key, time.Hour)
 		}
-		time.Sleep(2 * time.Second) // the delay of a new connection counts as the longest
+		time.Sleep(2 * time.Second) // members on new connections get extra time to answer
 		c.w.network.Host("b").Freeze()
 		var (
 			all  sync.WaitGroup

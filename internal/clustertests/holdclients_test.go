@@ -43,7 +43,7 @@ const (
 
 func (d disruption) String() string { return [...]string{"deploys", "crashes", "freezes", "splits"}[d] }
 
-// make schedules plays 10,000.
+// The test plays some schedules, and the command `make schedules` plays 10,000.
 func TestSchedulesOfHoldsOfClientsKeepBounds(t *testing.T) {
 	t.Parallel()
 	n := *schedules
@@ -371,7 +371,7 @@ func (s *clientSchedule) isCalm(since time.Time) bool {
 	return !s.active && (s.last.IsZero() || since.Sub(s.last) > s.spread())
 }
 
-// spread returns for how long after a fault a denial needs no other reason.
+// spread returns how long after a fault the fault explains any denial.
 func (s *clientSchedule) spread() time.Duration {
 	if s.kind == freezes || s.kind == splits {
 		return releaseSpread
@@ -439,8 +439,8 @@ func (s *clientSchedule) judgeDenial(h *clientHold, waited bool, now time.Time) 
 	}
 }
 
-// renew renews a hold. Some renewals return a unit, which the client no longer has from the beginning, and
-// which members may count until they have answered.
+// renew renews a hold. Some renewals return a unit: the client gives up the unit when it sends the
+// request, and members may count the unit until they have answered.
 func (s *clientSchedule) renew(h *clientHold, by string, ttl time.Duration) {
 	begun := time.Now()
 	s.mu.Lock()

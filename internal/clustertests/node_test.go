@@ -48,9 +48,9 @@ func TestFirstStartIsReadySoon(t *testing.T) {
 }
 
 // After a heal, there may be no member that has authority for the ranges of a member that crashed
-// during the split. A node that starts at this time would wait for a member without these ranges,
-// and this member would treat the joiner as their owner. Checks must be passed on to a member that
-// answers them, both during the joins and afterwards.
+// during the split. A node that starts at this time could wait for another member to hand over
+// these ranges, although that member does not have them and treats the joiner as their owner.
+// Checks must be passed on to a member that answers them, both during the joins and afterwards.
 func TestJoinersDoNotWaitForEachOther(t *testing.T) {
 	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		w.network.Split([]string{"a"}, []string{"b"}, []string{"c"})

@@ -31,7 +31,7 @@ func TestChecksSoonSkipLostOwner(t *testing.T) {
 				limit := weir.Limit{Rate: 1_000_000, Per: time.Hour}
 				inLimitedWorlds(t, n, limit, func(t *testing.T, w *world, ls limiterMap, key string) {
 					host := w.network.Host("a")
-					time.Sleep(2 * time.Second) // the delay of a new connection counts as the longest
+					time.Sleep(2 * time.Second) // members on new connections get extra time to answer
 					strike(host)
 					sources := []weir.Source{weir.StandIn}
 					if n == 2 { // half a roster is no majority, once the owner is missing
@@ -161,7 +161,7 @@ func TestCanceledCheckSpendsNothing(t *testing.T) {
 
 func TestLateGrantOfSlowOwnerIsRefunded(t *testing.T) {
 	inLimitedWorlds(t, 2, weir.Limit{Rate: 100, Per: time.Hour}, func(t *testing.T, w *world, ls limiterMap, key string) {
-		time.Sleep(2 * time.Second) // the delay of a new connection counts as the longest
+		time.Sleep(2 * time.Second) // members on new connections get extra time to answer
 		w.network.SetLink("a", "b", weirtest.Link{Latency: 200 * time.Millisecond})
 		begun := time.Now()
 		d := allowed(t, ls["b"], key, 7)

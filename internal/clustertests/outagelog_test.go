@@ -34,7 +34,8 @@ func watched(t *testing.T, n int, gossip bool, cfg weir.Config) (w *world, last 
 	return w, last, log
 }
 
-// makeshift returns the number of decisions of a node that the owner of the key has not made.
+// makeshift returns the number of decisions of a node that a stand-in or the node itself has
+// made in place of the owner.
 func makeshift(n *weir.Node) (sum int64) {
 	of := n.Stats().Decisions
 	for _, source := range []weir.Source{weir.StandIn, weir.Budget, weir.FailedOpen, weir.FailedClosed} {

@@ -18,8 +18,8 @@ import (
 // pausing admits each check of a key that is not paused.
 var pausing = weir.Limit{Name: "test", Algorithm: weir.TokenBucket, Rate: 1000, Burst: 100, Per: time.Second, Pauses: true}
 
-// pauseSlack is the maximum time by which a pause may end late: the rounding of its count, and the way of
-// the copies of the count.
+// pauseSlack is the maximum time by which a pause may end late, because the time is rounded in the count,
+// and copies of the count take time to arrive.
 const pauseSlack = 20 * time.Millisecond
 
 // pause pauses a key from now on.
@@ -210,8 +210,9 @@ func TestPauseOutlivesStopOfAllNodes(t *testing.T) {
 	})
 }
 
-// A node whose request to the owner is lost denies the key itself. Another member decides in place of the
-// owner, so that the other nodes learn of the pause from it, and the owner once it is reached again.
+// If the request of a node to the owner is lost, the node denies the key itself. The other nodes learn of
+// the pause from the member that decides in place of the owner, and the owner learns of it once it is
+// reached again.
 func TestPauseWithoutItsOwner(t *testing.T) {
 	inWorlds(t, 5, weir.Config{}, func(t *testing.T, w *world) {
 		ls := w.limiters(t, pausing)
@@ -303,7 +304,7 @@ func TestPausesFollowTheirModelThroughChanges(t *testing.T) {
 				w := newWorld(t, 5, false)
 				ls := w.limiters(t, pausing)
 				ends, denied := make([]time.Time, keys), 0
-				known := make([]map[string]time.Time, keys) // the end that a node may still repeat
+				known := make([]map[string]time.Time, keys) // by key and node: the end of the pause that the node learned last, and may still repeat
 				for i := range known {
 					known[i] = make(map[string]time.Time)
 				}
@@ -344,8 +345,8 @@ func TestPausesFollowTheirModelThroughChanges(t *testing.T) {
 	}
 }
 
-// Waiters of a paused key wait until its end. They are then served at the rate and in the order of their
-// arrival, on all nodes, so that no units have accumulated.
+// Waiters of a paused key wait until its end. They are then served in the order of their arrival, on all
+// nodes, and at the rate of the limit, because no units accumulate during the pause.
 func TestWaitersResumeInOrderAtTheRate(t *testing.T) {
 	for first, name := range []string{"the owner", "another node"} {
 		t.Run("first waiter on "+name, func(t *testing.T) { requireOrderOfWaiters(t, first) })

@@ -163,8 +163,9 @@ func TestPushbackDeniesAllowAllWithoutHop(t *testing.T) {
 	})
 }
 
-// In this test, a takes a unit at b and a unit at c. The link to c is slow, and c denies. As long
-// as a has not received this denial, b denies the checks of d.
+// In this test, node a asks for a unit of a key of node b and a unit of a key of node c in one
+// call. The link to c is slow, and c denies. Until a has received this denial, b denies the
+// checks of node d.
 func TestTentativeDenialsAreNotRemembered(t *testing.T) {
 	inWorlds(t, 4, weir.Config{Timeout: 100 * time.Millisecond}, func(t *testing.T, w *world) {
 		one := w.limiters(t, weir.Limit{Name: "one", Rate: 1, Per: time.Hour})

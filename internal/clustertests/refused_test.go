@@ -14,9 +14,10 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// If Config.ForgetRefused is set, a side has the whole limit when it is certain that all of the
-// missing members have ended. Silence is no proof of that, and FailClosed ignores the proof. If a
-// firewall sends the resets, each side has the whole limit.
+// If Config.ForgetRefused is set, a side has the whole limit once the hosts of all missing
+// members have refused connections, because this proves that the processes have ended. Silence
+// proves nothing, and a FailClosed limit ignores the proof. If a firewall refuses the connections
+// instead, each side has the whole limit.
 func TestSideOfEndedMembersHasWholeLimit(t *testing.T) {
 	t.Parallel()
 	kill := func(names ...string) func(w *world) {
@@ -79,8 +80,9 @@ func TestSideOfEndedMembersHasWholeLimit(t *testing.T) {
 	}
 }
 
-// The marker of a carried reservation is a unit of a FailClosed limit. With another policy, the
-// same reservation could be settled on each side if a firewall sends resets.
+// The marker of a settled reservation with a text is a unit of a FailClosed limit. With another
+// policy, the same reservation could be settled on each side of a split if a firewall refuses
+// connections in place of the members.
 func TestSurvivorDoesNotSettleCarriedReservation(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		cfg := seeded

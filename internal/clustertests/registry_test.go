@@ -95,8 +95,9 @@ func TestConflictingAlgorithmsAreLogged(t *testing.T) {
 	})
 }
 
-// The numbers that judge a count may differ from the declared numbers without a conflict. The
-// reasons are shares, parts of a region, windows of a calendar, and numbers of an older version.
+// The numbers by which a node judges a count may differ from the numbers of the declared limit
+// without a conflict. The reasons are shares, parts of a region, windows of a calendar, and
+// numbers of an older version.
 func TestNoFalseConflictIsReported(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		regions := map[string]string{"eu1": "eu", "eu2": "eu", "eu3": "eu", "us1": "us", "us2": "us"}

@@ -302,7 +302,7 @@ func TestMinorityCannotSettleReservationWithText(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorldOf(t, 3, false, seeded)
 		ls := w.limiters(t, weir.Limit{Name: "tokens", Rate: 1000, Per: time.Hour})
-		for range 5 { // since the owner of the marker may differ each time
+		for range 5 { // several reservations, because each marker may have another owner
 			key := keyOf(t, ls["a"])
 			left := remaining(t, ls["a"], key)
 			v := reserve(t, ls["c"], key, 100)
@@ -343,7 +343,8 @@ func TestStatsCountReservations(t *testing.T) {
 }
 
 // The numbers of a bucket change between an estimate and its settlement. The settlement returns
-// the part of the estimate above the cost, to within the unit by which a level is rounded up.
+// the part of the estimate above the cost, to within one unit, because the level of a bucket is
+// rounded up.
 func TestEstimateIsReturnedAcrossChangeOfRate(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorldOf(t, 3, false, seeded)

@@ -99,7 +99,7 @@ func TestCrashDuringBurstKeepsBound(t *testing.T) {
 		admitted := int(granted.Load()) + ask(t, ls, key, limit/8, w.names[1:]...)
 		bound := limit + limit/16 + int(2*rate*rtt.Seconds()) + 1
 		require.LessOrEqual(t, admitted, bound)
-		lost := len(w.names[1:]) * limit / 16 // a lease for each node, in responses that were lost
+		lost := len(w.names[1:]) * limit / 16 // the units of a lease for each node, if the responses with the leases were lost
 		require.GreaterOrEqual(t, admitted, limit*97/100-lost)
 	})
 }
@@ -224,7 +224,8 @@ func (w *world) restart(t *testing.T, ld *load, name string) {
 	ld.serve(w.nodes[name])
 }
 
-// judge holds each key to its limit, and all keys together to the given percentage of what they may grant.
+// judge requires that no key was granted more than its limit allows, and that all keys together were
+// granted at least the given percentage of what their limits allow.
 func (ld *load) judge(begun time.Time, percent int) {
 	ld.end()
 	sum := 0

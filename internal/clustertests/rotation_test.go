@@ -277,8 +277,8 @@ func (r *rotation) refused() map[string]uint64 {
 	return sum
 }
 
-// isRefused tries to start another node. The start must fail with an error that contains says,
-// and the other nodes must count the reason.
+// isRefused tries to start another node. The start must fail with an error that contains the
+// text says, and the other nodes must count a refusal with the given reason.
 func (r *rotation) isRefused(configure func(*cluster.Config), reason, says string) {
 	r.t.Helper()
 	before := r.refused()[reason]

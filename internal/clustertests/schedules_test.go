@@ -20,7 +20,7 @@ var (
 	firstSeed = flag.Uint64("first", 1, "the seed of the first schedule of holds and reservations")
 )
 
-// The target schedules of the Makefile plays 10,000 of them.
+// The test plays some schedules, and the command `make schedules` plays 10,000.
 func TestSchedulesOfHoldsAndReservationsAreExact(t *testing.T) {
 	t.Parallel()
 	n := *schedules

@@ -88,7 +88,7 @@ func TestSnapshotOfEarlierStopIsSkipped(t *testing.T) {
 				w := startSkewed(t, seeded, shelves, map[string]time.Duration{"c": ahead}, "a", "b", "c")
 				ls := w.limiters(t, limit)
 				require.Equal(t, 10, ask(t, ls, "k", 10, "c"))
-				time.Sleep(2 * time.Minute) // all have written
+				time.Sleep(2 * time.Minute) // until all nodes have written a snapshot
 				require.NoError(t, w.nodes["c"].Close())
 				time.Sleep(forget + time.Minute)
 				delete(w.nodes, "c")

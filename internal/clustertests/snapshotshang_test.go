@@ -166,7 +166,7 @@ func TestLeaverReplacesNoSnapshot(t *testing.T) {
 		}))
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
-		_ = w.nodes["b"].Leave(ctx) // the error is that the snapshot was not written
+		_ = w.nodes["b"].Leave(ctx) // the error states that the last snapshot was not written
 		require.Len(t, w.nodes["a"].Members(), 1, "the other node has left")
 		close(s.stall)
 		time.Sleep(5 * time.Second)

@@ -57,7 +57,7 @@ func TestStandInsMergeAfterOwnerDies(t *testing.T) {
 		fill(t, ls, admitted, 5, w.names...)
 		w.network.Split([]string{"a", "b"}, []string{"c", "d"})
 		time.Sleep(3 * time.Second)
-		fill(t, ls, admitted, 5, w.names...) // to 30 on each side
+		fill(t, ls, admitted, 5, w.names...) // each side then counts up to 30 units
 		time.Sleep(200 * time.Millisecond)
 		w.network.Host("a").Kill()
 		time.Sleep(3 * time.Second)

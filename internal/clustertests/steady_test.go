@@ -116,7 +116,7 @@ func TestSteadyCallerIsGrantedItsLimit(t *testing.T) {
 				cells += fmt.Sprintf(" %.0f |", percent)
 			}
 			if cells == strings.Repeat(" 100 |", len(rates)) {
-				continue // the document has only the rows with other values
+				continue // the document leaves out rows that have only 100 %
 			}
 			fmt.Fprintf(&table, "| %s | %s |%s\n", name, asked[rows[i].often], cells)
 		}

@@ -255,8 +255,9 @@ func inWorlds(t *testing.T, n int, cfg weir.Config, test func(t *testing.T, w *w
 // limiterMap has a limiter of the same limit for each node, by the name of the host.
 type limiterMap = map[string]*weir.Limiter
 
-// inLimitedWorlds runs a test in the same worlds as inWorlds, with the limit l, which it names.
-// The test receives the limiters of all nodes, and a key that node a owns.
+// inLimitedWorlds runs a test in the same worlds as inWorlds, with a limit that has the given
+// numbers and the name "test". The test receives the limiters of all nodes, and a key that node
+// a owns.
 func inLimitedWorlds(t *testing.T, n int, l weir.Limit, test func(t *testing.T, w *world, ls limiterMap, key string)) {
 	l.Name = "test"
 	inWorlds(t, n, weir.Config{}, func(t *testing.T, w *world) {
@@ -361,7 +362,7 @@ func ask(t *testing.T, ls map[string]*weir.Limiter, key string, times int, names
 	for range times {
 		for _, name := range names {
 			d, err := ls[name].Allow(t.Context(), key)
-			if err != nil { // the call of require would take longer than the check
+			if err != nil { // a call of require for each check would take longer than the check itself
 				t.Fatal(err)
 			}
 			if d.Allowed {
@@ -398,8 +399,8 @@ func numbers(n int) (keys []string) {
 	return keys
 }
 
-// exhaustAll checks the key units times on each named node, and then until all units of the limit
-// are granted. Leased units return to the owner within a second.
+// exhaustAll sends as many checks of the key to each named node as the limit has units, and then
+// more checks until all units are granted. Leased units return to the owner within a second.
 func exhaustAll(t *testing.T, ls map[string]*weir.Limiter, key string, units int, names ...string) {
 	t.Helper()
 	admitted := ask(t, ls, key, units, names...)

@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 			_, _ = io.ReadAll(os.Stdin)
 			os.Exit(0)
 		}()
-		for i := 0; ; i++ { // burns the processor
+		for i := 0; ; i++ { // keeps a processor busy
 		}
 	}
 	if text := os.Getenv(replicaVariable); text != "" {

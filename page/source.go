@@ -46,7 +46,7 @@ type Snapshot struct {
 	Name     string // name of the node, or of the whole cluster
 	Region   string // empty if there are none
 	Members  []Member
-	Counters []Counters        // with a Gatherer, only their Latency is used, unless Gather has returned no counters
+	Counters []Counters        // if Gather has returned counters, the page uses only the Latency of the Counters here
 	Outage   weir.OutageStats  // its Count is not shown
 	Past     []weir.PastOutage // newest first
 	Limits   []string          // names of the limits whose keys can be watched

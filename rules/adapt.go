@@ -10,7 +10,8 @@ import (
 )
 
 // Adapt makes the numbers of the limits of a rule follow the responses to its requests. All nodes multiply
-// the numbers by one factor, which falls while more requests are slow or fail than Slow and Errors allow.
+// the numbers by one factor. The factor falls while the part of the slow requests is above Slow, or the
+// part of the failed requests above Errors.
 type Adapt struct {
 	Latency  time.Duration // a response that begins later is slow
 	Slow     float64       // part of the requests that may be slow
@@ -28,7 +29,7 @@ func percent(part float64) string { return fmt.Sprintf("%.4g%%", part*100) }
 const (
 	minAdaptLatency = time.Millisecond
 	maxAdaptLatency = 5 * time.Minute
-	maxAdaptPer     = time.Minute // of a window: a longer one follows the factor too late
+	maxAdaptPer     = time.Minute // maximum window of a limit: a longer window follows the factor too late
 	minAdaptPart    = 0.001
 	minFactor       = 0.01
 )
@@ -94,7 +95,8 @@ func partOr(m strictyaml.Map, field string, low, byDefault float64) float64 {
 	return part
 }
 
-// Scaled returns l with all numbers multiplied by a factor in percent: those of the tiers and of the values, too.
+// Scaled returns l with all numbers multiplied by a factor in percent, including the numbers of the tiers and
+// of the values.
 func (l *Limit) Scaled(factor int64) *Limit {
 	if factor == 100 {
 		return l

@@ -65,8 +65,9 @@ func (s *Snapshot) factorOf(r *Rule) int64 {
 	return int64(math.Round(factor * 100))
 }
 
-// Afford returns the units that a request spends at l, the Limiter of For. A request that costs more than its
-// limit grants only because of the factor of the rule spends the whole limit.
+// Afford returns the units that a request spends under l, which is a Limiter that For returned. If the
+// request costs more than l can grant, but not more than the limit could grant without the factor of the
+// rule, the request spends the whole limit.
 func (c *Count) Afford(units int64, l *weir.Limiter) int64 {
 	if units > c.full {
 		return units

@@ -156,8 +156,9 @@ func (a *adapter) report(ctx context.Context, rule string, sample adapt.Sample) 
 	})
 }
 
-// read returns the measurements of all nodes since the call before the last call. ok is false if a count has
-// decreased, because its window has ended, or because a replica lacks the last reports.
+// read returns the sum of the measurements of all nodes over two intervals: since the last call, and from
+// the call before it to the last call. ok is false if a count has decreased, because its window has ended,
+// or because a replica lacks the last reports.
 func (a *adapter) read(ctx context.Context, rule string, d *decision) (sample adapt.Sample, ok bool) {
 	var mu sync.Mutex
 	now, failed := d.totals, false
@@ -184,7 +185,7 @@ func (a *adapter) read(ctx context.Context, rule string, d *decision) (sample ad
 	if !ok {
 		d.last = numbers{}
 	}
-	d.isKnown = ok || !d.isKnown && !failed // after a decrease, the next call reads the totals only
+	d.isKnown = ok || !d.isKnown && !failed // after a decrease, the next call only reads the totals
 	return sum.sample(), ok
 }
 

@@ -73,11 +73,11 @@ const (
 // adaptRun is a run of three nodes in front of a backend, with one and a half times the requests that the backend
 // bears. After 15 s its capacity falls to 60 %, and a node has a fault for 10 s.
 type adaptRun struct {
-	seed  uint64 // of the cluster; it selects the decider
+	seed  uint64 // seed of the cluster; it determines which node is the decider
 	limit string // of the rule
 	adapt string // of the rule; empty for a run without
 	fault string // empty, kill, freeze or cut
-	other bool   // the fault is of another node than the decider
+	other bool   // the node with the fault is not the decider
 
 	books   map[string]*Book
 	backend *backend
@@ -210,7 +210,8 @@ func (r *adaptRun) figures(from, to time.Duration) (p99, goodput float64) {
 	return float64(took[len(took)*99/100]) / float64(backendTarget), float64(len(took)) / (to - from).Seconds() / (0.6 * backendCapacity)
 }
 
-// swing returns the distance of the extreme factors from their middle, as a part of it.
+// swing returns half the difference of the highest and the lowest factor, as a part of the
+// middle between them.
 func (r *adaptRun) swing(from, to time.Duration) float64 {
 	span := r.factors[from/(100*time.Millisecond) : to/(100*time.Millisecond)]
 	return (slices.Max(span) - slices.Min(span)) / (slices.Max(span) + slices.Min(span))
@@ -245,7 +246,7 @@ func TestFactorFollowsCapacityDespiteFaults(t *testing.T) {
 		synctest.Test(t, r.run)
 		settled := 25 * time.Second // ten seconds after the step
 		if r.fault != "" && (r.fault != "kill" || r.limit == inFlight) {
-			settled += 10 * time.Second // the end of the fault is a step too, like that of the holds of a killed node
+			settled += 10 * time.Second // the end of the fault changes the capacity again, as does the end of the holds of a killed node
 		}
 		p99, goodput := r.figures(settled, 50*time.Second)
 		fromStep, after := r.figures(15*time.Second, 50*time.Second)
@@ -255,7 +256,7 @@ func TestFactorFollowsCapacityDespiteFaults(t *testing.T) {
 		require.GreaterOrEqual(t, goodput, 0.9, about)
 		require.LessOrEqual(t, swing, 0.2, about)
 		require.GreaterOrEqual(t, after, 0.85, about)
-		if r.limit == inFlight && r.fault != "cut" { // each side of a cut has a part of the limit, more than all together
+		if r.limit == inFlight && r.fault != "cut" { // the parts of the limit on the two sides of a cut add up to more than the limit
 			require.LessOrEqual(t, fromStep, 1.8, about)
 		}
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/weir-go/weir/internal/enum"
 )
 
-// Block refuses the requests of a client, or of a key of a rule. A refused request meets no rule,
-// also if it is exempt.
+// Block refuses the requests of a client, or of a key of a rule. A refused request meets no rule.
+// Requests of exempt clients are refused, too.
 type Block struct {
 	Control              // By and At are zero in a Block of the file. Clients do not receive the Reason
 	Kind    BlockKind    `json:"-"`
@@ -156,9 +156,9 @@ func (s *Snapshot) Block(r *Request) *Block {
 	return b
 }
 
-// KeyBlock returns the Block for a key of a limit, or nil. It is a Block of the key of the rule, or
-// an Override with Rate 0. It is none of the client: see ClientBlock. The caller does not enforce it if
-// the Mode of the rule for the key is not Enforce.
+// KeyBlock returns the Block for a key of a limit, or nil. It is a Block of a key of the rule, or
+// stands for an Override with Rate 0. KeyBlock ignores the Blocks of clients: see ClientBlock. The
+// caller does not enforce it if the Mode of the rule for the key is not Enforce.
 func (s *Snapshot) KeyBlock(l *Limit, key string) *Block {
 	rule := s.ruleOf[l.Index].Index
 	if s.denyKeys != nil {
@@ -179,9 +179,9 @@ func (s *Snapshot) KeyBlock(l *Limit, key string) *Block {
 	return nil
 }
 
-// ClientBlock returns the Block for the client whose address, user or API key is a key of a
-// limit, or nil. It is for calls that have a key and no Request. A rule whose key has several parts,
-// or another source, has no such client.
+// ClientBlock returns the Block for the client whose address, user or API key is a key of a limit,
+// or nil. It is for calls that have a key and no Request. The result is nil if the key of the rule
+// has several parts, or another source.
 func (s *Snapshot) ClientBlock(l *Limit, key string) *Block {
 	parts := s.ruleOf[l.Index].key.parts
 	if len(parts) != 1 {

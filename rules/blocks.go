@@ -62,7 +62,7 @@ type blocks struct {
 }
 
 // newBlockIDs returns a Limiter for the IDs of a kind of Blocks. It counts nothing. Its name begins
-// with a slash, as no name of a limit of a rule does.
+// with a slash, unlike the names of the limits of rules.
 func newBlockIDs(node *weir.Node, kind BlockKind, rule string) (*weir.Limiter, error) {
 	name := "/block/" + kind.String()
 	if kind == BlockKey {
@@ -115,12 +115,12 @@ func (s *blocks) find(r *Request, now func() time.Time) *Block {
 }
 
 // Block refuses a client, or a key of o.Rule, on all nodes, and replaces an earlier Block of it: the
-// last writer wins. The text is an address or a network, a user, an API key or a key, as o.Kind
-// states. Block sets the fields Network, ID and At of o, and Rule except for BlockKey. Only a network
-// is published as text. The Block is in force on this node at once, and on other nodes when it arrives
-// there. While nodes cannot reach each other, each side obeys its own. The error is weir.ErrInvalid for
-// an invalid Block, or if the published values are full, or that of weir.Node.Publish. No error has the
-// text of a user or a key.
+// last writer wins. The text is an address or a network, a user, an API key or a key, as o.Kind states.
+// Block sets the fields Network, ID and At of o, and clears Rule unless Kind is BlockKey. Only a
+// network is published as text. The Block is in force on this node at once, and on other nodes when it
+// arrives there. While nodes cannot reach each other, each side obeys its own. The error is
+// weir.ErrInvalid for an invalid Block, or if the published values are full, or that of
+// weir.Node.Publish. No error has the text of a user or a key.
 func (b *Book) Block(text string, o Block) (Block, error) {
 	o, err := b.identify(text, o)
 	if err == nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// Control is the part that all kinds of values have in common that operators set at run time, such as
-// an Override. The values are published to all nodes.
+// Control has the fields that are common to all kinds of values that operators set at run time, such
+// as an Override. The values are published to all nodes.
 //
 // A published value has a Control, and the other fields that are not in its name, as JSON.
 type Control struct {

@@ -13,7 +13,7 @@ type cost struct {
 	from  []origin // the first origin with a number is used
 	unit  int64    // the number is divided by unit, and rounded up
 
-	routes     []route // the first that the request meets is used instead
+	routes     []route // if the request meets any of them, the cost is that of the first
 	ignoreCase bool    // of the paths of routes
 }
 

@@ -42,7 +42,8 @@ limit: {rate: 9, per: 1s}`)).Rules()[0]
 	require.EqualValues(t, 20, fold.Units(&Request{Path: "/V1/eXport"}))
 }
 
-// A path costs at least as much as a rule for it alone finds, in any spelling.
+// A path costs the units of a pattern in each spelling in which a rule that matches only
+// this pattern would apply to it.
 func TestNoSpellingOfPathIsCheaper(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		pattern, path := drawPattern(t), drawPath(t)

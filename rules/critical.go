@@ -24,7 +24,8 @@ func (s *Set) IsCritical(rule *Rule, r *Request) bool {
 	return false
 }
 
-// For returns the Limiter, and the item of RateLimit-Policy, of requests that are critical or not.
+// For returns the Limiter for requests that are critical, or for all other requests, and its item
+// of the field RateLimit-Policy.
 func (c *Count) For(critical bool) (l *weir.Limiter, policy string) {
 	if critical {
 		return c.Limiter.Critical(), c.criticalPolicy

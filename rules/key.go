@@ -32,7 +32,8 @@ const (
 	fromClaim
 )
 
-// keyNames are the names of the sources in a file. Of those with a prefix, a name follows.
+// keyNames are the names of the sources in a file. After a name that ends with a colon, the
+// name of the field, parameter, cookie or claim follows.
 var keyNames = []string{"ip", "user", "api_key", "global", "host", "path", headerPrefix, "query:", "cookie:", "claim:"}
 
 // knownKeys are the names of sources, for errors.
@@ -52,7 +53,7 @@ const (
 	unnamed                 // the address is the key, as if the rule were by address; only for Single
 )
 
-// lackingNames are the names of these in a file.
+// lackingNames are the names of byClient, notMet and together in a file.
 var lackingNames = []string{"ip", "skip", "shared"}
 
 // maxPartBytes is the maximum length of a part of a key. A longer part is hashed. With

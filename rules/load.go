@@ -6,9 +6,9 @@ import (
 	"io/fs"
 )
 
-// load puts a text of the source in force, or returns the reason why it cannot. For the text that was
-// loaded or refused last, load only restores LastError and returns nil. For the text that was last put in
-// force, load only deletes the error of the last load.
+// load puts a text of the source in force, or returns the reason why it cannot. If the text is the same
+// as in the last call, load only restores the LastError of that call, and returns nil. If it is the same
+// as the last text of the source that was put in force, load only clears LastError.
 func (b *Book) load(text Text) error {
 	hash := hashOf(text.Bytes)
 	b.mu.Lock()

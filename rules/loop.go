@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// loop repeats work that not each Snapshot needs. It does not run while no Snapshot needs the work. A loop has room
-// for one value.
+// loop repeats work that only some Snapshots need. It does not run while no Snapshot needs the work. A loop has
+// room for one value.
 type loop chan struct{}
 
 // wake starts the loop if it is needed.

@@ -24,7 +24,7 @@ type Override struct {
 
 const (
 	overridePrefix = "override/" // LIMIT/ID follows
-	maxKeyBytes    = 1024        // maximum of a node
+	maxKeyBytes    = 1024        // maximum length of a key on a node
 )
 
 func publishedName(limit string, id [16]byte) string {

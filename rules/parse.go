@@ -314,9 +314,10 @@ func modeOf(enabled, enforce strictyaml.Value, isShadow bool) (m Mode) {
 	return m
 }
 
-// multiplied sets whether tiers multiply the limits of a rule. By default, they multiply limits whose key
-// has more of the client than its address: the tier is of a user, and its multiple would be for all who
-// share the address, such as those who guess passwords from there.
+// multiplied sets whether tiers multiply the limits of a rule. By default, tiers multiply only limits
+// whose key has a part besides the address of the client, the host and the path. A tier belongs to a
+// user, and everyone who shares the address of the user would have the multiplied limit, for example to
+// guess passwords.
 func (p *parser) multiplied(r *Rule, v strictyaml.Value) {
 	byAddress := !slices.ContainsFunc(r.key.parts, func(p part) bool {
 		return p.from != fromNothing && p.from != fromClient && p.from != fromHost && p.from != fromPath

@@ -81,8 +81,9 @@ func foreignDay(text string) string {
 	return ""
 }
 
-// limitTimes reads the numbers of a limit in time windows. They multiply the numbers of the tiers, whose
-// kept parts are keeps, or replace them. Call it after limitTiers.
+// limitTimes reads the numbers of a limit in time windows. A window either multiplies the numbers of the
+// tiers or replaces them. keeps has the kept parts of the limit and of its tiers, as limitTiers returned
+// them.
 func (p *parser) limitTimes(l *Limit, v strictyaml.Value, keeps []keep) {
 	if v.Present() && l.tiers == nil {
 		l.tiers = slices.Repeat([]weir.Limit{l.base}, len(p.set.tiers)) // a window may change some of them
@@ -119,8 +120,8 @@ func (p *parser) limitTimes(l *Limit, v strictyaml.Value, keeps []keep) {
 	slices.SortFunc(l.times, func(a, b limitTime) int { return cmp.Compare(a.window, b.window) })
 }
 
-// timeNumbers returns the numbers of a limitTime for a set of tiers, or for all requests if it is empty:
-// those of the tiers multiplied by a factor, or own if that is 0.
+// timeNumbers returns the numbers of a limitTime for the given set of tiers, or for all requests if the
+// set is empty. The numbers are those of the tiers multiplied by the factor by, or own if by is 0.
 func (p *parser) timeNumbers(l *Limit, v strictyaml.Value, tiers uint64, by float64, own weir.Limit, keeps []keep) []weir.Limit {
 	numbers := make([]weir.Limit, 1+len(l.tiers))
 	valid := make(map[weir.Limit]bool)

@@ -51,7 +51,8 @@ func (h *textHead) describe(err error) *PublishedText {
 }
 
 // adopt puts the published text with the highest version in force, unless the rules in force have a
-// higher version. A text that cannot be in force leaves its place to the next.
+// higher version. If a text cannot be put in force, adopt tries the text with the next lower
+// version.
 func (b *Book) adopt() {
 	b.texts.mu.Lock()
 	defer b.texts.mu.Unlock()
@@ -130,8 +131,9 @@ func (b *Book) noteRefusedText(h *textHead, err error) {
 
 // Publish publishes the text of a Set to all nodes, and puts it in force on this node at once. Other
 // nodes put it in force when it arrives there, unless their source has a higher version. The version must
-// be above that of the rules in force. Publish sets At of c. During a split, each side
-// uses its own text. After it, the text with the highest version wins, and of the same version the last.
+// be above that of the rules in force. Publish sets At of c. During a split, each side uses its own text.
+// After the split, the text with the highest version wins. Of several texts with this version, the last
+// one that was published wins.
 //
 // The error is weir.ErrInvalid for an invalid Control or version, for a text of more than 512 KiB after
 // compression, or if the published values are full, or that of weir.Node.Publish. Then no text is published.

@@ -10,9 +10,9 @@ import (
 
 // Raise makes nodes suggest higher numbers for keys that the limits of a rule deny steadily.
 type Raise struct {
-	Denied float64       // part of the requests of a key that is denied, from which there is a suggestion
+	Denied float64       // higher numbers are suggested if at least this part of the requests of a key is denied
 	For    time.Duration // time for which the key must have been denied
-	Most   float64       // the highest multiple of the numbers in the file that is suggested
+	Most   float64       // the suggested numbers are at most this multiple of the numbers in the file
 }
 
 const (
@@ -44,8 +44,8 @@ func (p *parser) raise(r *Rule, v strictyaml.Value, isShadow bool) {
 	p.set.raising = append(p.set.raising, r)
 }
 
-// raisedTo returns a number that covers the demand for a limit, at most the given multiple of that of the file,
-// but at least the present number.
+// raisedTo returns a number that covers the demand for a limit. The number is at most the given multiple of the
+// number in the file, but at least the present number.
 func raisedTo(now, file int64, demand, most float64) int64 {
 	return max(now, int64(min(math.Ceil(float64(now)*demand), math.Floor(float64(file)*most), maxRate)))
 }

@@ -39,7 +39,7 @@ type Rule struct {
 	cost            cost
 	reserve         cost // only if estimates is true
 	estimates       bool
-	warn            float64   // of limits without their own
+	warn            float64   // Warn of the limits that have no warn of their own
 	denied          []*Denied // texts of denials, without a tier and in the order of Set.tiers; nil if the file has none
 }
 
@@ -178,7 +178,7 @@ type Limit struct {
 	factor int64        // by which the numbers are multiplied, in percent; 0 for 100
 	keep   keep
 	soft   Soft
-	place  position // of its algorithm, or of the limit
+	place  position // position of the algorithm in the file, or of the limit if it states no algorithm
 }
 
 // ForTier returns the limit for a tier, outside of time windows unless l is of At or Snapshot.InForce. The name is the same for all tiers, so that a key keeps its

@@ -121,12 +121,12 @@ func (s *Set) Limit(name string) (l *Limit, r *Rule, ok bool) {
 	return l, s.ruleOf[l.Index], true
 }
 
-// Match appends to dst the rules that a request meets, in the order of the file. If the request
-// is exempt, no rule is appended, and no rule that is Off. Match ignores Blocks, which callers
-// ask first. Match stops one rule above MaxMet,
-// because a node cannot decide on so many limits. If dst has the capacity, Match allocates only in
-// these cases: the path is not clean, or has escapes, a "#", or upper case that is ignored; the
-// host has upper case; or a header field of a rule has more than 16 lines.
+// Match appends to dst the rules that a request meets, in the order of the file. Match does not
+// append rules that are Off, and appends no rule at all if the request is exempt. Match ignores
+// Blocks, which callers ask first. Match stops one rule above MaxMet, because a node cannot decide
+// on so many limits. If dst has the capacity, Match allocates only in these cases: the path is not
+// clean, or has escapes, a "#", or upper case that is ignored; the host has upper case; or a
+// header field of a rule has more than 16 lines.
 //
 // A request meets the rules of each reading of its path (see Request.Readings). A reading is
 // matched as http.ServeMux would, both unchanged and cleaned (without //, . and ..). /a is also
@@ -143,7 +143,8 @@ func (s *Set) MatchOff(r *Request) []*Rule {
 	return slices.DeleteFunc(s.match(r, nil, false, nil), func(r *Rule) bool { return s.modes[r.Index] != Off })
 }
 
-// match is like Match. If all is true, exceptions are ignored, and without modes, no rule is Off.
+// match is like Match. If all is true, match ignores exceptions. If modes is nil, match also
+// appends rules that are Off.
 func (s *Set) match(r *Request, dst []*Rule, all bool, modes []Mode) []*Rule {
 	if exempts(&s.exempt, r) {
 		return dst

@@ -67,9 +67,9 @@ func newSnapshot(node *weir.Node, set *Set) (*Snapshot, error) {
 type counts struct {
 	node   *weir.Node
 	limit  *Limit   // with the numbers in force
-	open   uint64   // the open time windows of which these are
+	open   uint64   // the time windows whose numbers these are, a bit for each
 	first  []Count  // by variant, without those of values
-	values sync.Map // a *Count of each variant of a value that a key had, by Limit.full: there may be many
+	values sync.Map // by Limit.full: a *Count of each variant of a value, made when a key first needs it, because there may be many
 }
 
 // newCounts makes the Limiters of a limit, except for the variants of values.

@@ -67,7 +67,7 @@ func (s *httpSource) Close() error {
 // periodically. Nodes that were started together request it at different times.
 func (s *httpSource) Next(ctx context.Context, known string) (Text, error) {
 	if known == "" {
-		s.client.CloseIdleConnections() // after an error; a request without a response leaves a dead one of HTTP/2 open
+		s.client.CloseIdleConnections() // after an error, because a request that gets no response does not close a dead HTTP/2 connection
 	}
 	var wait time.Duration
 	for {

@@ -25,14 +25,14 @@ type Suggestion struct {
 const (
 	hotPrefix = "hot/" // LIMIT/ID follows
 
-	seekEvery   = time.Minute // nodes halve the counts of the top keys as often
+	seekEvery   = time.Minute // equals the time after which nodes halve the counts of the top keys
 	seekTimeout = 10 * time.Second
 	hotTerm     = 3 * seekEvery
 	maxHotKeys  = 20
 	topKeys     = 100
-	enoughAsks  = 100 // fewer checks of a key show no steady demand
-	maxReadings = 10  // of which Denied is the mean
-	headroom    = 1.2 // of the suggested numbers above the demand
+	enoughAsks  = 100 // minimum number of checks of a key: fewer checks show no steady demand
+	maxReadings = 10  // Denied is the mean of about this number of readings
+	headroom    = 1.2 // the suggested numbers are this multiple of the demand
 )
 
 func (h *Suggestion) setName(name string) error {

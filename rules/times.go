@@ -59,7 +59,7 @@ func (w *TimeWindow) IsOpen(t time.Time) bool {
 		if w.days&(1<<day) != 0 && w.from <= minute && minute < w.to {
 			return true
 		}
-		day, minute = (day+6)%7, minute+minutesOfDay // the clock as the day before would count on
+		day, minute = (day+6)%7, minute+minutesOfDay // the same time as a time of the day before, which counts on past midnight
 	}
 	return false
 }

@@ -176,8 +176,8 @@ func TestBookPutsTimeWindowsInForce(t *testing.T) {
 	require.Empty(t, b.Current().OpenTimeWindows())
 }
 
-// Used units stay used, a denial of another node's count ends with the window, and the change is in time
-// on all nodes, for all algorithms.
+// When a time window opens or closes, the used units stay used, and all nodes have the new numbers in
+// time, for all algorithms. A denial that a node remembers ends with the window.
 func TestCountsStayWhenTimeWindowChanges(t *testing.T) {
 	for _, limit := range []string{
 		"algorithm: sliding_window, per: 24h", "algorithm: sliding_log, per: 24h", "algorithm: fixed_window, per: 24h", "calendar: week",

@@ -18,8 +18,9 @@ type keyValues struct {
 	networks networks[int32]  // only if the first part of the key is an address
 }
 
-// find returns the index in numbers for a key, or -1. It prefers the value with the most parts of
-// the key. If there is none, it returns that of the smallest network.
+// find returns the index in numbers for a key, or -1. It prefers the value that names the most
+// parts of the key. If no value names the key or its first parts, it returns the index for the
+// smallest network that includes the address in the key.
 func (v *keyValues) find(key string) int {
 	for first := key; ; {
 		if at, ok := v.keys[first]; ok {

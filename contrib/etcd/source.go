@@ -65,7 +65,7 @@ func (s *Source) Next(ctx context.Context, known string) (rules.Text, error) {
 // Close closes the connections. The Book of the Source calls it.
 func (s *Source) Close() error {
 	if s.client != nil {
-		_ = s.client.Close() // which ends the client despite an error
+		_ = s.client.Close() // the client is closed even if Close returns an error
 		s.client = nil
 	}
 	return nil

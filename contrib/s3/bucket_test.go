@@ -192,7 +192,7 @@ func TestOversizedSnapshotIsRefused(t *testing.T) {
 		b := open(t, s, func(o *s3snapshot.Options) { o.MaxBytes = int64(10 * s.unit) })
 		require.NoError(t, b.Save(withTimeout(t, patience), "api-1", s.blocks(10, func(int) {})))
 		err := b.Save(withTimeout(t, patience), "api-1", func(w io.Writer) error {
-			_ = s.blocks(11, func(int) {})(w) // an error that write drops
+			_ = s.blocks(11, func(int) {})(w) // the function write ignores this error
 			return nil
 		})
 		require.ErrorContains(t, err, "raise Options.MaxBytes")

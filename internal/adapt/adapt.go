@@ -29,18 +29,18 @@ type Bounds struct {
 const (
 	lowest   = 0.5   // minimum of the new factor after a decrease, as a part of the old
 	mildest  = 0.95  // maximum of the new factor after a decrease, as a part of the old
-	goal     = 0.8   // of Bounds.Latency: the mean latency to which a decrease brings the requests of an in-flight limit
-	calm     = 0.7   // of Bounds.Latency: with a higher mean latency, the factor does not rise
-	plateau  = 0.95  // of the ceiling: to which the factor rises at once
-	small    = 0.005 // of Bounds.Max: the first step beyond the plateau
-	large    = 0.05  // of Bounds.Max: the largest step
-	widening = 1.3   // of a step, for the next
-	growing  = 1.03  // started requests for each that ends: with more, the factor does not rise
-	noise    = 0.7   // standard deviations of a number of requests
+	goal     = 0.8   // mean latency to which a decrease brings the requests of an in-flight limit, as a part of Bounds.Latency
+	calm     = 0.7   // mean latency above which the factor does not rise, as a part of Bounds.Latency
+	plateau  = 0.95  // factor to which the factor rises at once, as a part of the ceiling
+	small    = 0.005 // first step beyond the plateau, as a part of Bounds.Max
+	large    = 0.05  // largest step, as a part of Bounds.Max
+	widening = 1.3   // each step, as a multiple of the step before
+	growing  = 1.03  // number of started requests for each request that ends, above which the factor does not rise
+	noise    = 0.7   // deviation of a number of requests that chance explains, in standard deviations
 
-	settling = 900 * time.Millisecond // until the effect of a change shows in the Samples
-	stepping = 500 * time.Millisecond // between two steps
-	resting  = 2 * time.Second        // on the plateau
+	settling = 900 * time.Millisecond // time until the effect of a change shows in the Samples
+	stepping = 500 * time.Millisecond // minimum time between two steps
+	resting  = 2 * time.Second        // time on the plateau before the first step
 	longest  = 3                      // maximum latency of a queue in seconds, for the wait before the next decrease
 )
 
@@ -90,7 +90,7 @@ func (s State) Next(b Bounds, m Sample, now time.Time) State {
 	switch reason := s.judge(&b); {
 	case reason != Unchanged:
 		s.decrease(&b, reason, now)
-	case s.recent.denied >= 1 && s.recent.latency() < calm*b.Latency.Seconds(): // TCP calls this window validation
+	case s.recent.denied >= 1 && s.recent.latency() < calm*b.Latency.Seconds(): // the factor rises only if the limit is used up, as the window of TCP does (window validation)
 		s.increase(&b, now)
 	}
 	return s
@@ -103,7 +103,7 @@ func (s *State) judge(b *Bounds) Reason {
 	switch {
 	case isAbove(r.failed, r.done, b.Errors):
 		return Errors
-	case r.done > 1.05*r.started: // the slow requests are those of a queue that ends
+	case r.done > 1.05*r.started: // no reason: the slow requests come from a queue that is ending
 	case isAbove(r.slow, r.done, b.Slow):
 		return Slow
 	case mean > target && r.busy > 10*target:
@@ -135,8 +135,9 @@ func (s *State) decreaseWait(b *Bounds) time.Duration {
 	return settling
 }
 
-// decrease lowers the factor to the part of the requests that the backend completes. Under a rate, it goes below
-// that part until the queue has ended. The requests of an in-flight limit have a latency in proportion to it.
+// decrease lowers the factor to the part of the requests that the backend completes. For a limit with a rate,
+// it goes below that part until the queue has ended. For an in-flight limit, it uses the fact that the latency
+// of the requests is proportional to the limit.
 func (s *State) decrease(b *Bounds, reason Reason, now time.Time) {
 	if now.Sub(s.changed) < s.decreaseWait(b) {
 		return

@@ -11,7 +11,7 @@ type Meter struct {
 	mu   sync.Mutex
 	sum  Sample    // since the last call of Take
 	open int64     // requests that have started, and are not done
-	at   time.Time // until which sum.Busy counts
+	at   time.Time // time until which sum.Busy is complete
 }
 
 // RecordStart counts an admitted request. The caller calls RecordDone for it later.

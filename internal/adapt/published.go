@@ -12,8 +12,8 @@ func (s *State) Encode() []byte {
 	return value
 }
 
-// Follow returns s with the shared part of another node's State. A time after now is that of a clock that is ahead:
-// the State then counts as changed at now.
+// Follow returns s with the shared part of another node's State. If the time of the last change is after now,
+// because the clock of the other node is ahead, the State counts as changed at now.
 func (s State) Follow(value []byte, now time.Time) (State, error) {
 	next := s
 	next.Factor, next.Ceiling, next.Reason, next.At, next.Until = 0, 0, Unchanged, time.Time{}, time.Time{}

@@ -24,7 +24,7 @@ func spin() {
 		_, _ = os.Stdin.Read(make([]byte, 1))
 		os.Exit(0)
 	}()
-	for i := 0; ; i++ { // burns the processor
+	for i := 0; ; i++ { // keeps a processor busy
 	}
 }
 

@@ -132,8 +132,9 @@ func calm(reports []Report) bool {
 	return !slices.ContainsFunc(reports, func(r Report) bool { return !r.Calm })
 }
 
-// relaysWereLate reports whether a stand-in decided, and a process was late by a quarter of
-// Timeout, which is the time that a stand-in has to ask the owner for another member.
+// A stand-in asks the owner on behalf of other members, and has a quarter of Timeout for
+// that. relaysWereLate reports whether a stand-in decided itself, and a process was late by
+// at least this time.
 func relaysWereLate(reports []Report, questions int) bool {
 	late := slices.ContainsFunc(reports, func(r Report) bool { return r.Late >= patientTimeout/4 })
 	for i := range questions {
@@ -171,8 +172,9 @@ func decidedBy(reports []Report, question int) map[weir.Source]int {
 	return sum
 }
 
-// ways is like decidedBy, but counts the pushbacks and leases of a node under its other source.
-// It ignores them if the node does not have exactly a single other source.
+// ways is like decidedBy, but counts the checks that a node decided by a pushback or a lease
+// under the source of its other decisions. If the other decisions of the node do not all have
+// the same source, ways ignores these checks.
 func ways(reports []Report, question int) map[weir.Source]int {
 	sum := make(map[weir.Source]int)
 	for _, r := range reports {

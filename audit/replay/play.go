@@ -19,23 +19,13 @@ type player struct {
 	now      atomic.Int64
 	set      *rules.Set
 	report   *Report
-	limits   map[string]*limit
+	results  map[string]*Limit // by the name of the limit
 	limiters map[weir.Limit]*weir.Limiter
 
-	refunds   []*refund // ordered by time
+	refunds   []refund // ordered by time
 	asks      []weir.Ask
 	asked     []*audit.Record // the record of each ask
 	decisions weir.Decisions
-}
-
-// limit is a limit of the rules with its results.
-type limit struct {
-	*rules.Limit
-	rule    *rules.Rule
-	minute  int64        // of inForce
-	factor  int64        // of inForce
-	inForce *rules.Limit // Limit with the numbers of a minute's open time windows, multiplied by a factor
-	results Limit
 }
 
 const (
@@ -45,13 +35,7 @@ const (
 )
 
 func newPlayer(ctx context.Context, set *rules.Set, report *Report) (*player, error) {
-	p := &player{set: set, report: report, limits: make(map[string]*limit), limiters: make(map[weir.Limit]*weir.Limiter)}
-	for _, rule := range set.Rules() {
-		for i := range rule.Limits {
-			l := &rule.Limits[i]
-			p.limits[l.Name] = &limit{Limit: l, rule: rule, minute: -1, results: Limit{Name: l.Name, changed: make(map[audit.ID]*Key)}}
-		}
-	}
+	p := &player{set: set, report: report, results: make(map[string]*Limit), limiters: make(map[weir.Limit]*weir.Limiter)}
 	var err error
 	p.node, err = weir.Start(ctx, weir.Config{
 		Now: func() time.Time { return time.Unix(0, p.now.Load()) }, MaxKeys: maxKeys, TopKeys: -1, Logger: slog.New(slog.DiscardHandler),
@@ -60,16 +44,13 @@ func newPlayer(ctx context.Context, set *rules.Set, report *Report) (*player, er
 }
 
 // limiter returns the Limiter for a record, with the numbers for its key, tier and time.
-func (p *player) limiter(l *limit, r *audit.Record) (made *weir.Limiter, err error) {
+func (p *player) limiter(l *rules.Limit, rule *rules.Rule, r *audit.Record) (made *weir.Limiter, err error) {
 	factor := int64(100)
-	if r.Factor > 0 && l.rule.Adapt != nil {
+	if r.Factor > 0 && rule.Adapt != nil {
 		factor = r.Factor
 	}
 	asked := r.Time.Add(-time.Duration(r.TookUS) * time.Microsecond) // by the clock of the node whose rules apply
-	if minute := asked.Unix() / 60; minute != l.minute || factor != l.factor {
-		l.minute, l.factor, l.inForce = minute, factor, l.At(asked).Scaled(factor)
-	}
-	numbers := l.inForce.ForKey(r.Tier, r.Key)
+	numbers := l.At(asked).Scaled(factor).ForKey(r.Tier, r.Key)
 	if r.Overridden {
 		numbers.Rate, numbers.Burst, numbers.Keep = r.Rate, r.Burst, r.Keep
 		if per, err := time.ParseDuration(r.Per); err == nil {
@@ -93,7 +74,7 @@ func (p *player) limiter(l *limit, r *audit.Record) (made *weir.Limiter, err err
 }
 
 // noteOf returns why a record is not decided again, or "".
-func noteOf(l *limit, r *audit.Record) string {
+func noteOf(l *rules.Limit, r *audit.Record) string {
 	switch {
 	case l == nil:
 		return absent
@@ -112,8 +93,10 @@ func noteOf(l *limit, r *audit.Record) string {
 // play decides a group again.
 func (p *player) play(g *group) {
 	for len(p.refunds) > 0 && p.refunds[0].at <= g.at {
-		p.refund(p.refunds[0])
+		r := p.refunds[0]
 		p.refunds = p.refunds[1:]
+		p.now.Store(r.at)
+		_ = r.ask.Limiter.Refund(context.Background(), r.ask.Key, r.ask.Units)
 	}
 	if g.at < p.now.Swap(g.at) {
 		p.report.Notes["far from its place in time: decided late"] += len(g.parts)
@@ -128,10 +111,10 @@ func (p *player) play(g *group) {
 	took := p.decisions.Allowed() // all units of the group, or none
 	for i, r := range p.asked {
 		d := &p.decisions[i]
-		p.limits[r.Limit].results.record(r, d.Allowed, p.report)
+		p.record(r, d.Allowed)
 		g.of.denied = g.of.denied || !d.Allowed && !p.asks[i].Shadow
 		if d.Allowed && r.Request != 0 && took {
-			g.of.taken = append(g.of.taken, &refund{g.at + r.TookUS*int64(time.Microsecond), p.asks[i]})
+			g.of.taken = append(g.of.taken, refund{g.at + r.TookUS*int64(time.Microsecond), p.asks[i]})
 		}
 	}
 	refused := g.parts[0].Refused
@@ -149,13 +132,14 @@ func (p *player) play(g *group) {
 
 // add adds a record to the asks, unless it is not decided again.
 func (p *player) add(g *group, r *audit.Record) {
-	l, denies := p.limits[r.Limit], !r.Allowed && !r.Shadow
+	denies := !r.Allowed && !r.Shadow
+	l, rule, _ := p.set.Limit(r.Limit)
 	g.of.seen = g.of.seen || denies
 	note := noteOf(l, r)
 	var made *weir.Limiter
 	if note == "" {
 		var err error
-		if made, err = p.limiter(l, r); err != nil {
+		if made, err = p.limiter(l, rule, r); err != nil {
 			note = "of an override that does not fit the rules: ignored"
 		}
 	}
@@ -167,9 +151,9 @@ func (p *player) add(g *group, r *audit.Record) {
 		g.of.denied = g.of.denied || denies && note != absent
 		return
 	}
-	mode := p.set.Mode(l.rule)
+	mode := p.set.Mode(rule)
 	if mode == rules.Off {
-		l.results.record(r, true, p.report)
+		p.record(r, true)
 		return
 	}
 	key := r.ID.String()
@@ -203,14 +187,9 @@ type refund struct {
 }
 
 // schedule adds refunds to those that are due.
-func (p *player) schedule(all []*refund) {
+func (p *player) schedule(all []refund) {
 	for _, r := range all {
-		at, _ := slices.BinarySearchFunc(p.refunds, r, func(a, b *refund) int { return cmp.Compare(a.at, b.at) })
+		at, _ := slices.BinarySearchFunc(p.refunds, r, func(a, b refund) int { return cmp.Compare(a.at, b.at) })
 		p.refunds = slices.Insert(p.refunds, at, r)
 	}
-}
-
-func (p *player) refund(r *refund) {
-	p.now.Store(r.at)
-	_ = r.ask.Limiter.Refund(context.Background(), r.ask.Key, r.ask.Units)
 }

@@ -45,10 +45,10 @@ type request struct {
 	records int // in all groups
 	left    int // groups that are not decided again
 
-	denied bool      // a limit denies the request again, or a recorded denial is kept
-	seen   bool      // a record has a denial
-	taken  []*refund // units to refund if the request is denied
-	ahead  []*refund // units that were refunded before all groups had decided
+	denied bool     // a limit denies the request again, or a recorded denial is kept
+	seen   bool     // a record has a denial
+	taken  []refund // units to refund if the request is denied
+	ahead  []refund // units that were refunded before all groups had decided
 }
 
 // name identifies an AllowAll.

@@ -59,9 +59,9 @@ func Run(ctx context.Context, set *rules.Set, inputs []Input, o Options) (*Repor
 	}
 	for _, rule := range set.Rules() {
 		for _, l := range rule.Limits {
-			if r := p.limits[l.Name].results; r.Recorded != (Counts{}) {
+			if r := p.results[l.Name]; r != nil {
 				r.Keys = r.mostChanged(o.Keys)
-				report.Limits = append(report.Limits, r)
+				report.Limits = append(report.Limits, *r)
 			}
 		}
 	}
@@ -131,11 +131,13 @@ const (
 	maxChanged = 100_000
 )
 
-// record adds a decision. A limit that was not asked has no recorded decision.
-func (l *Limit) record(r *audit.Record, allowed bool, report *Report) {
-	if at := timeOf(r); report.First.IsZero() {
-		report.First, report.Last = at, at
-	} else if at.After(report.Last) {
+// record adds a decision to the Report. A limit that was not asked has no recorded decision.
+func (p *player) record(r *audit.Record, allowed bool) {
+	report, at := p.report, timeOf(r)
+	if report.First.IsZero() {
+		report.First = at
+	}
+	if at.After(report.Last) {
 		report.Last = at
 	}
 	switch r.Source {
@@ -146,6 +148,11 @@ func (l *Limit) record(r *audit.Record, allowed bool, report *Report) {
 	}
 	if r.Operation == "reserve" {
 		report.Notes["of an estimate, whose settlement is not recorded: stays spent"]++
+	}
+	l := p.results[r.Limit]
+	if l == nil {
+		l = &Limit{Name: r.Limit, changed: make(map[audit.ID]*Key)}
+		p.results[r.Limit] = l
 	}
 	l.Recorded.add(r.Allowed)
 	l.Replayed.add(allowed)

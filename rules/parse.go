@@ -43,14 +43,16 @@ func read(name string, text []byte) (*parser, *strictyaml.File, error) {
 		zones: make(map[string]bool),
 		paths: make(map[*tree][]string),
 	}
-	if isForeign(file.Root(), true) {
-		return &p, file, nil // isForeign has added an error
-	}
-	p.file(file.Root())
-	for _, r := range p.set.rules {
-		p.set.modes = append(p.set.modes, p.set.modeInFile(r))
-	}
-	p.insertRules()
+	file.Read(func(root strictyaml.Value) {
+		if isForeign(root, true) {
+			return // isForeign has added an error
+		}
+		p.file(root)
+		for _, r := range p.set.rules {
+			p.set.modes = append(p.set.modes, p.set.modeInFile(r))
+		}
+		p.insertRules()
+	})
 	return &p, file, nil
 }
 

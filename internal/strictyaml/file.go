@@ -33,18 +33,20 @@ import (
 const (
 	MaxBytes = 1 << 20
 	MaxDepth = 32
-	maxTold  = 20 // maximum number of errors that a File keeps
+	maxTold  = 20   // maximum number of errors that a File keeps
+	maxFound = 1000 // number of errors after which Read ends
 )
 
 // File is a file that is being read, with the errors found so far. A File is not safe for
 // concurrent use.
 type File struct {
-	name   string
-	root   *yaml.Node
-	lines  int    // number of lines
-	parts  []part // the files of a merged File, in their order; nil for the File of a text
-	errs   []*Error
-	untold int
+	name  string
+	root  *yaml.Node
+	lines int    // number of lines
+	parts []part // the files of a merged File, in their order; nil for the File of a text
+	errs  []*Error
+	found int  // number of errors, also those that are not in errs
+	ends  bool // Read is called, and ends after maxFound errors
 }
 
 // Error is an error in a file.
@@ -157,18 +159,39 @@ func (f *File) Err() error {
 	for _, e := range f.errs {
 		errs = append(errs, e)
 	}
-	if f.untold > 0 {
-		errs = append(errs, &Error{File: f.name, Message: fmt.Sprintf("and %d more", f.untold)})
+	if more := f.found - len(errs); more > 0 {
+		text := "and %d more"
+		if f.found == maxFound {
+			text = "and at least %d more"
+		}
+		errs = append(errs, &Error{File: f.name, Message: fmt.Sprintf(text, more)})
 	}
 	return errors.Join(errs...)
 }
 
-func (f *File) report(e *Error) {
-	if len(f.errs) == maxTold {
-		f.untold++
-		return
+// tooMany ends a call of Read.
+type tooMany struct{}
+
+// Read calls read with the whole document, and ends the call after many errors, so that a malformed file does not
+// take long.
+func (f *File) Read(read func(root Value)) {
+	defer func() {
+		if end := recover(); end != nil && end != any(tooMany{}) {
+			panic(end)
+		}
+	}()
+	f.ends = true
+	read(f.Root())
+}
+
+// report records an error at a node.
+func (f *File) report(n *yaml.Node, format string, args ...any) {
+	if f.found++; f.found <= maxTold {
+		f.errs = append(f.errs, f.error(n, format, args...))
 	}
-	f.errs = append(f.errs, e)
+	if f.ends && f.found == maxFound {
+		panic(tooMany{})
+	}
 }
 
 func (f *File) error(n *yaml.Node, format string, args ...any) *Error {

@@ -51,7 +51,7 @@ func (v Value) IsList() bool { return v.node != nil && v.node.Kind == yaml.Seque
 // Errorf reports an error at the value, or, if the value is absent, at the map that lacks
 // it.
 func (v Value) Errorf(format string, args ...any) {
-	v.file.report(v.file.error(v.at, format, args...))
+	v.file.report(v.at, format, args...)
 }
 
 // Required reports an error if the value is absent.
@@ -147,6 +147,7 @@ func (v Value) List() (items []Value) {
 	if !v.checkKind(yaml.SequenceNode) {
 		return nil
 	}
+	items = make([]Value, 0, len(v.node.Content))
 	for _, node := range v.node.Content {
 		items = append(items, Value{file: v.file, at: node, node: node, name: v.name})
 	}

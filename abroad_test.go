@@ -381,7 +381,7 @@ func TestForeignRequestsAreBoundedEachSecond(t *testing.T) {
 		require.NotEqual(t, over, serveFrom(n, "far", speaking("far")))
 
 		time.Sleep(time.Second)
-		large := append(speaking("far"), make([]byte, 60<<10)...) // it is malformed, and is counted
+		large := append(speaking("far"), make([]byte, 60<<10)...) // a malformed request, which is counted
 		admitted := 0
 		for len(serveFrom(n, "far", large)) == 0 {
 			admitted++

@@ -151,7 +151,7 @@ func memberOf(v *view.View, i int) Member {
 	m := &v.Members[i]
 	state := m.State
 	if state == cluster.Leaving {
-		state = Serving // it still answers, and leaves in a moment
+		state = Serving // the member still answers, and leaves in a moment
 	}
 	return Member{Name: m.Name, Addr: m.Addr, Region: m.Region, Self: i == v.Self, State: state}
 }

@@ -18,7 +18,7 @@ import (
 func publishBody(name string, version uint64, value string) []byte {
 	b := wire.AppendText(binary.AppendUvarint(wire.AppendText(nil, name), version), value)
 	if value == "" {
-		b = append(b, 0) // its age
+		b = append(b, 0) // the age of the tombstone
 	}
 	return b
 }

@@ -189,7 +189,7 @@ func TestUnsampledAndLocalChecksHaveNoSpan(t *testing.T) {
 	makesNone := func(source Source, key string) {
 		t.Helper()
 		lab.Eventually(t, fmt.Sprint("a check is decided by ", source), func() bool {
-			_, err := l.Allow(t.Context(), key) // so that a denial is cached
+			_, err := l.Allow(t.Context(), key) // the node remembers a denial of this check for the next check
 			require.NoError(t, err)
 			d, err := l.Allow(sampled, key)
 			require.NoError(t, err)

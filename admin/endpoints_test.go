@@ -180,7 +180,7 @@ rules:
 			require.Equal(t, seen, told, "%s in tier %q", path, tier)
 			for name, ask := range askers(a.api) {
 				if name == "ext_authz" && tier != "" {
-					continue // it has no tiers
+					continue // requests of Envoy have no tiers
 				}
 				w := ask(forwardedAs{uri: path, tier: tier})
 				require.Equal(t, 200, w.Code, "%s by %s: %s", path, name, w.Body)

@@ -160,7 +160,7 @@ func (a *api) readForwarded(described *rules.Request, r *request, field string, 
 	}
 	if a.gate != nil && len(a.gate.tokens) > 0 {
 		r.Header = r.Header.Clone()   // the server keeps the original
-		r.Header.Del("Authorization") // it authenticates the proxy, and not its client
+		r.Header.Del("Authorization") // the field authenticates the proxy, and not its client
 	}
 	described.Header, described.Length = r.Header, -1
 	if described.Path == "" || described.Path[0] != '/' && described.Path != "*" {

@@ -115,7 +115,7 @@ type api struct {
 	failed      loglimit.Line // limits how often the log reports failed requests
 	stepTimeout time.Duration
 	routes      map[string]map[string]route // by path, then by method
-	csrf        http.CrossOriginProtection  // because a browser sends its client certificate with cross-origin requests too
+	csrf        http.CrossOriginProtection  // needed because a browser sends its client certificate with cross-origin requests, too
 	page        http.Handler                // nil without a page
 	usageFields *UsageFields                // nil if the usage is not shown
 }

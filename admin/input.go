@@ -152,7 +152,7 @@ func (w *faults) readObject(name string, text []byte, fields []field) error {
 	for _, f := range fields {
 		switch value, ok := given[f.name]; {
 		case ok:
-			_, isList := f.into.(list) // which checks each of its objects
+			_, isList := f.into.(list) // a list checks each of its objects itself
 			if half := findHalfSurrogate(value); half != "" && !isList {
 				w.add("%s has %s, half of a surrogate pair, which is not a character: send both halves, or UTF-8", f.name, half)
 				continue

@@ -122,7 +122,7 @@ func (q *queue) nextPublished() *slot {
 // release frees a slot that nextPublished returned, for the next lap.
 func (q *queue) release(s *slot) {
 	at := q.head.Load()
-	s.event = weir.DecisionEvent{} // it may refer to a closed node
+	s.event = weir.DecisionEvent{} // the event may refer to a closed node
 	s.turn.Store(2 * (at + uint64(len(q.slots))))
 	q.head.Store(at + 1)
 }

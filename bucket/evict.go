@@ -81,7 +81,7 @@ func (l *Limit) weight(c *cell, now, t, net int64) (weight, part float64) {
 	case !l.Algorithm.isBucket():
 		used = float64(l.usedNow(c, now))
 	case l.rate() > 0:
-		used = left / float64(l.per()) * float64(l.rate()) // because the level falls evenly
+		used = left / float64(l.per()) * float64(l.rate()) // the level falls evenly
 	default:
 		used, left = float64(c.x), float64(l.per()) // the count never recovers, which does not increase its weight
 	}

@@ -74,7 +74,7 @@ func TestAskLeavesKeptUnits(t *testing.T) {
 				after, _, _ := s.Used(id, now)
 				require.Equal(t, max(0, l.Capacity()-keep-after), got.Remaining)
 				require.Equal(t, l.Capacity()-keep, got.Limit)
-				continue // its RetryAfter is that of a unit
+				continue // RetryAfter after a debit is the time until a single unit is free, and not compared here
 			}
 			require.Equal(t, want.Allowed, got.Allowed)
 			require.Equal(t, l.Capacity()-keep, got.Limit)

@@ -24,7 +24,7 @@ var (
 type credential struct {
 	secret    []byte
 	region    string // not used if anyRegion is true
-	anyRegion bool   // it proves nodes of any region
+	anyRegion bool   // the secret proves nodes of any region
 }
 
 // credentials returns the credentials that id accepts, beginning with Secrets.
@@ -84,7 +84,7 @@ func (n certificateNames) checkCertificate(conn net.Conn, region, name string) e
 		return fmt.Errorf("%w: it sent no certificate", errIdentity)
 	}
 	c := secure.ConnectionState().PeerCertificates[0]
-	var regions []string // whose names the certificate has
+	var regions []string // regions whose names are in the certificate
 	for _, r := range slices.Sorted(maps.Keys(n)) {
 		if matchesAny(n[r], c, "") {
 			regions = append(regions, r)

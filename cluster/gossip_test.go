@@ -164,7 +164,7 @@ func TestThreeMembersFindEachOther(t *testing.T) {
 				return err == nil
 			})
 			require.Equal(t, "who", string(answer))
-			soon(func() bool { // it is recorded just after the answer is delivered
+			soon(func() bool { // the round trip is recorded just after the answer is delivered
 				trip := nodes[0].Stats().RoundTrips[nodes[0].View().Members[2].Name]
 				return trip > 0 && trip < 5*time.Second
 			})

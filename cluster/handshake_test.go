@@ -280,7 +280,7 @@ func TestChangedHandshakeIsRefused(t *testing.T) {
 				first := openingSize * (1 - i)
 				clear := clearVersions(said[first:], first)
 				for at := 2; at < first; at++ {
-					clear = append(clear, at) // it is reserved
+					clear = append(clear, at) // the byte is reserved
 				}
 				for at := range said {
 					changed, refused := shake(func(conn net.Conn) net.Conn { return &meddler{conn, at} })

@@ -65,7 +65,7 @@ func nicCommands(name string, addresses ...string) string {
 	for _, a := range addresses {
 		s += "addr add " + a + " dev " + name
 		if strings.Contains(a, ":") {
-			s += " nodad" // it can be used at once
+			s += " nodad" // without duplicate address detection, the address can be used at once
 		}
 		s += "\n"
 	}

@@ -38,7 +38,7 @@ func (systemNetwork) Listen(ctx context.Context, addr string) (net.Listener, net
 
 func listenBoth(ctx context.Context, addr string) (net.Listener, net.PacketConn, error) {
 	lc := net.ListenConfig{Control: resendSoon}
-	lc.SetMultipathTCP(false) // its sockets do not support the options of resendSoon
+	lc.SetMultipathTCP(false) // sockets of Multipath TCP do not support the options of resendSoon
 	tcp, err := lc.Listen(ctx, "tcp", addr)
 	if err != nil {
 		return nil, nil, explainTaken(addr, err)

@@ -64,7 +64,7 @@ func requireNewcomersFindServing(t *testing.T, h hosts, introduced bool) {
 		newcomers = append(newcomers, start(name, slow, join...))
 	}
 	if introduced {
-		time.Sleep(10 * time.Millisecond) // they listen
+		time.Sleep(10 * time.Millisecond) // until the newcomers listen
 		start("h", 0, "f:7946", "g:7946")
 	}
 	started.Wait()

@@ -53,7 +53,7 @@ func TestConnectionSurvivesSuspension(t *testing.T) {
 				}
 				conn.still.Store(int64(2 * time.Second))
 				go func() { done <- c.read() }()
-				ping() // it is unread while the process is suspended
+				ping() // the ping stays unread while the process is suspended
 				require.Equal(t, kindPong, readFrame(t, member).kind)
 				require.Empty(t, done)
 

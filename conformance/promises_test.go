@@ -389,7 +389,7 @@ func testGone(t *testing.T, f *framework) {
 
 func testMeasured(t *testing.T, f *framework) {
 	by, _ := ruled(t, "rules: [{name: r, key: ip, limit: {rate: 9, per: 1m}, adapt: {latency: 1m}}]", options{Logger: quiet})
-	require.NoError(t, by.book.Close()) // otherwise it takes the measurements
+	require.NoError(t, by.book.Close()) // otherwise the Book takes the measurements out of the meter
 	a := f.mustServe(t, handlers{
 		"/":     hello,
 		"/fail": func(c call) error { return c.Answer(http.StatusBadGateway, "text/plain", "none") },

@@ -153,7 +153,7 @@ func TestInvalidValuesAreRefused(t *testing.T) {
 		"autoscaling/targetCPU":                             {"autoscaling": values{"targetCPU": "70%"}},
 		"maxUnavailable":                                    {"podDisruptionBudget": values{"maxUnavailable": 0}},
 		"'readOnly' not allowed":                            {"app": values{"readOnly": true}},
-		"networkPolicy/metricsFrom/":                        {"networkPolicy": values{"metricsFrom": []any{values{}}}}, // also everyone
+		"networkPolicy/metricsFrom/":                        {"networkPolicy": values{"metricsFrom": []any{values{}}}}, // would admit everyone, too
 	} {
 		_, _, err := helm(v)
 		require.ErrorContains(t, err, says, "%v", v)

@@ -48,7 +48,7 @@ func TestEventHoldsUntilEnd(t *testing.T) {
 			first.End(Ended{Status: 200})
 			third, admitted := begin(m)
 			require.True(t, admitted)
-			first.End(Ended{Status: 200}) // again
+			first.End(Ended{Status: 200}) // a second End has no effect
 			_, admitted = begin(m)
 			require.False(t, admitted)
 			third.End(Ended{Aborted: true})

@@ -21,7 +21,7 @@ func (s *scratch) caller() *weir.Caller {
 	for i := 0; pattern == "" && i < len(verdicts); i++ {
 		pattern = verdicts[i].Rule.When.Path
 	}
-	if !strings.Contains(pattern, " ") { // it lacks the method
+	if !strings.Contains(pattern, " ") { // the pattern lacks the method
 		pattern = strings.TrimSpace(s.request.Method + " " + pattern)
 	}
 	c.Route = pattern

@@ -25,7 +25,7 @@ rules:
 // adaptingLimiter returns a Middleware whose clock is noon plus the nanoseconds in clock.
 func adaptingLimiter(t testing.TB) (m *Middleware, clock *atomic.Int64) {
 	m = newLimiter(t, adapting, Options{}, weir.Config{})
-	require.NoError(t, m.book.Close()) // otherwise it takes the measurements
+	require.NoError(t, m.book.Close()) // otherwise the Book takes the measurements out of the meter
 	clock = new(atomic.Int64)
 	m.now = func() time.Time { return noon.Add(time.Duration(clock.Load())) }
 	return m, clock

@@ -79,7 +79,7 @@ func TestUsageShowsLimitsOfCaller(t *testing.T) {
 		{"", []string{"X-User", "root"}, "free", ""},
 	} {
 		r := get("/usage"+c.query, "192.0.2.1", c.fields...)
-		for range 2 { // it spends nothing
+		for range 2 { // the second response equals the first, because Usage spends nothing
 			u, text := usageOf(t, m.Usage(), r)
 			require.Equal(t, c.want, text, c)
 			require.Equal(t, c.tier, u.Tier)

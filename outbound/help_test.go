@@ -74,7 +74,7 @@ type bucketServer struct {
 	empty    time.Time // the time at which the bucket would have been empty
 	admitted int
 	refused  int
-	until    time.Time // it refuses all requests until then, with Retry-After
+	until    time.Time // the server refuses all requests until then, with Retry-After
 }
 
 // admit returns 200, or 429 and the header of a refusal.

@@ -58,8 +58,8 @@ type order struct {
 // report is a line of a replica.
 type report struct {
 	Owner bool      // the replica owns the key
-	Ready bool      // it begins to send
-	Told  time.Time // it received a Retry-After then
+	Ready bool      // the replica begins to send
+	Told  time.Time // time at which the replica received a Retry-After
 	Trip  time.Duration
 }
 

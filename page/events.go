@@ -165,7 +165,7 @@ func eventOf(name string, data any) []byte {
 	var b bytes.Buffer
 	text, err := json.Marshal(data)
 	if err != nil {
-		text = []byte("null") // only for NaN or infinite numbers
+		text = []byte("null") // Marshal fails only for NaN and infinite numbers
 	}
 	fmt.Fprintf(&b, "event: %s\ndata: %s\n\n", name, text)
 	return b.Bytes()

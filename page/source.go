@@ -47,7 +47,7 @@ type Snapshot struct {
 	Region   string // empty if there are none
 	Members  []Member
 	Counters []Counters        // if Gather has returned counters, the page uses only the Latency of the Counters here
-	Outage   weir.OutageStats  // its Count is not shown
+	Outage   weir.OutageStats  // the page does not show the Count
 	Past     []weir.PastOutage // newest first
 	Limits   []string          // names of the limits whose keys can be watched
 	Secret   []string          // the names in Limits for which the keys are credentials

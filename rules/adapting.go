@@ -137,7 +137,7 @@ func (a *adapter) isDecider(rule string, serving []weir.Member) bool {
 	}
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(rule))
-	return len(serving) > 0 && serving[int(h.Sum32()%uint32(len(serving)))].Self // they are sorted by name
+	return len(serving) > 0 && serving[int(h.Sum32()%uint32(len(serving)))].Self // the members are sorted by name
 }
 
 // report adds the measurements of this node to the counts of the cluster.
@@ -205,7 +205,7 @@ func (a *adapter) decide(ctx context.Context, r *Rule, d *decision, hasMajority 
 		return
 	}
 	d.Until = now.Add(factorTerm).UTC()
-	var version uint64 // of the present time
+	var version uint64 // 0 stands for a version of the present time
 	if !hasMajority {
 		version = d.version + 1
 	}

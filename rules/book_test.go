@@ -218,7 +218,7 @@ func TestFaultOfFileIsLoggedOnce(t *testing.T) {
 	for i, fault := range []func(){
 		func() { write(t, path, ratedFile(2, 0)) },
 		func() { require.NoError(t, os.Remove(path)) },
-		func() { require.NoError(t, os.Remove(path)) }, // again, after the file was back
+		func() { require.NoError(t, os.Remove(path)) }, // a second time, after the file was back
 	} {
 		fault()
 		for range 5 {

@@ -107,7 +107,7 @@ func TestPatternsOfOtherProductsAreRefused(t *testing.T) {
 			_, err := Parse("rules.yaml", []byte(text))
 			require.ErrorContains(t, err, "rules.yaml:3:", name)
 			if strings.Contains(name, "(") {
-				continue // not a valid name of a field
+				continue // the text is not a valid name of a field
 			}
 			require.ErrorContains(t, err, want, name)
 		}

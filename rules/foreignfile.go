@@ -59,7 +59,7 @@ func withoutContent(err error, text []byte) error {
 		return err
 	}
 	if !slices.ContainsFunc([]string{" anchor", " alias", "is a tag"}, func(part string) bool { return strings.Contains(told.Message, part) }) {
-		return err // it describes the grammar, and contains no part of the text
+		return err // the error describes the grammar, and contains no part of the text
 	}
 	return &strictyaml.Error{File: told.File, Line: told.Line, Column: told.Column,
 		Message: "anchors, aliases and tags are not read, and rules is missing: is it a rules file? Its content is not shown"}

@@ -115,7 +115,7 @@ func (p *parser) isValid(v strictyaml.Value, l weir.Limit, soft Soft) bool {
 	if l.Name == "" {
 		l.Name = "the rule has none" // the missing name has its own error
 	}
-	l.Zone = "" // it was already validated
+	l.Zone = "" // the zone was already validated
 	err := l.Validate()
 	if s, ok := soft.overrun(l); ok && err == nil && s.Per > 0 {
 		err = s.Validate()

@@ -73,7 +73,7 @@ func (p *parser) conditions(v strictyaml.Value, m strictyaml.Map, field, empty s
 	}
 	for field, n := range map[string]int{"method": len(e.Methods), "host": len(e.Hosts), "path": len(e.Paths), "header": len(e.Headers), "tier": len(e.Tiers)} {
 		if m.Get(field).Present() && n == 0 {
-			good = false // its invalid values have errors
+			good = false // the invalid values of the field have errors of their own
 		}
 	}
 	if good && len(e.Methods)+len(e.Hosts)+len(e.Paths)+len(e.Headers)+len(e.Tiers) == 0 && e.Clients.isEmpty() {

@@ -210,7 +210,7 @@ func (b *Book) republish() {
 	b.adopt() // a text of another node may have replaced that of the cache
 	if err == nil && cached.Values > 0 && cached.Version >= b.Current().version {
 		if _, known := b.published(headName(cached.Version)); !known {
-			h, chunks, _ := newTextHead(text) // it was published
+			h, chunks, _ := newTextHead(text) // there is no error for a text that was published before
 			h.Control, h.version, h.published = cached.Control, cached.Version, cached.Values
 			err = b.publishText(&h, chunks)
 			b.adopt()

@@ -40,7 +40,7 @@ func toldLimit(t *rapid.T) weir.Limit {
 // denied. This is true after debts, refunds, settled reservations and resets, for a share, and after
 // the clock has stepped back.
 func TestClientThatReturnsAsToldIsGranted(t *testing.T) {
-	histories := testenv.PickFull(t, 100, 1000) // of each of 100 nodes
+	histories := testenv.PickFull(t, 100, 1000) // number of histories on each of 100 nodes
 	rapid.Check(t, func(t *rapid.T) {
 		var now atomic.Int64 // atomic because the goroutines of the node read it
 		now.Store(1_800_000_000e9)
@@ -100,7 +100,7 @@ func TestClientThatReturnsAsToldIsGranted(t *testing.T) {
 				require.True(t, d.Allowed, "%d units of %+v, after %+v: %+v", units, l, before, d)
 			}
 			now.Add(int64(d.ResetAfter) - 1)
-			if d.Allowed { // else more units than the share were asked for, and RetryAfter is a guess
+			if d.Allowed { // after a denial, more units than the share were asked for, and RetryAfter is a guess
 				require.False(t, allow(key, d.Limit).Allowed, "all units of %+v one nanosecond early, after %+v", l, d)
 			}
 			now.Add(1)

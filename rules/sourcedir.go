@@ -13,7 +13,7 @@ import (
 	"github.com/weir-go/weir/internal/strictyaml"
 )
 
-const readings = 3 // of a directory whose files change meanwhile
+const readings = 3 // maximum number of readings of a directory whose files change meanwhile
 
 // newDirSource returns a source of the fragments in a directory.
 func newDirSource(path string, every time.Duration, log *slog.Logger) *fileSource {

@@ -44,7 +44,7 @@ func measureCosts(t *testing.T, size int) {
 			writes.Add(1)
 		},
 	}
-	_, _ = rand.Read(o.Config.Secrets[0]) // it never fails
+	_, _ = rand.Read(o.Config.Secrets[0]) // rand.Read never fails
 	for i := range size {
 		o.Nodes = append(o.Nodes, fmt.Sprint("node", i))
 	}

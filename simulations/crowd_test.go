@@ -255,7 +255,7 @@ func TestCrowdAgreesAtABoundedCost(t *testing.T) {
 
 func playCrowd(t *testing.T, size int) {
 	c := &crowd{T: t, network: weirtest.NewNetwork(1, weirtest.Link{Latency: 200 * time.Microsecond}), secret: make([]byte, 32)}
-	_, _ = rand.Read(c.secret) // it never fails
+	_, _ = rand.Read(c.secret) // rand.Read never fails
 	defer c.close()
 	// after reports an event, the time until the members agreed, and the messages during
 	// that time and the given number of seconds after it.

@@ -24,11 +24,11 @@ type holdEnd uint8
 
 const (
 	holdReleased     holdEnd = iota
-	holdLost                 // its caller was notified
-	holdDied                 // its caller ended with the process
+	holdLost                 // the caller was notified
+	holdDied                 // the caller ended with the process
 	holdLeft                 // the node was closed in order
 	holdDisconnected         // no caller has it, because it was not granted or the answer was not received
-	holdExpired              // its client did not renew it, or could not
+	holdExpired              // the client did not renew the hold, or could not
 )
 
 // Held is a request for units of an in-flight limit, which may be held.

@@ -132,7 +132,7 @@ func parseArgs(args []string, out io.Writer) (o options, err error) {
 	}
 	if o.count > 0 && !o.seeded {
 		var b [4]byte
-		_, _ = crand.Read(b[:]) // it never fails
+		_, _ = crand.Read(b[:]) // Read of crypto/rand never fails
 		o.seed = uint64(binary.BigEndian.Uint32(b[:]))
 	}
 	return o, nil

@@ -184,7 +184,7 @@ func node(value any) *yaml.Node {
 	}
 	n := new(yaml.Node)
 	if err := n.Encode(value); err != nil {
-		panic(err) // it is a text, a number, or a list of names
+		panic(err) // never happens: the value is a text, a number, or a list of names
 	}
 	if n.Kind != yaml.ScalarNode {
 		n.Style = yaml.FlowStyle
@@ -208,6 +208,6 @@ func decimal(x float64) string { return strconv.FormatFloat(x, 'f', -1, 64) }
 func percent(x float64) string {
 	text := decimal(x)
 	_, part, _ := strings.Cut(text, ".")
-	exact, _ := new(big.Rat).SetString(text) // it never fails
+	exact, _ := new(big.Rat).SetString(text) // SetString never fails for a decimal number
 	return exact.Mul(exact, big.NewRat(100, 1)).FloatString(max(0, len(part)-2)) + "%"
 }

@@ -66,7 +66,7 @@ func OpenDir(path string, opts DirOptions) (*Dir, error) {
 	case opts.MaxBytes == 0:
 		opts.MaxBytes = defaultMaxBytes
 	}
-	path, err := filepath.Abs(path) // so that a later os.Chdir has no effect
+	path, err := filepath.Abs(path) // makes a later os.Chdir have no effect
 	if err != nil {
 		return nil, fmt.Errorf("snapshot: %w", err)
 	}

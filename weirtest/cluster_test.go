@@ -148,7 +148,7 @@ func TestSkewStepsClockOfOneNode(t *testing.T) {
 		counts := ownerOf(t, c, limit, "acme")
 		for _, name := range c.Names() {
 			if name != counts {
-				c.Skew(name, time.Hour) // they only ask
+				c.Skew(name, time.Hour) // these nodes only ask
 			}
 		}
 		require.Equal(t, 90, countAdmitted(t, c, limit, "acme", 100, "a", "b", "c"))
@@ -227,7 +227,7 @@ func TestClusterRefusesImpossibleCalls(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 			c.Kill("d")
 		}()
-		_, err = c.Start(t.Context(), "d") // it waits for other nodes, to which it has no link
+		_, err = c.Start(t.Context(), "d") // the new node waits for other nodes, to which it has no link
 		require.Error(t, err)
 		require.Less(t, time.Since(begun), 3*time.Second)
 		require.Nil(t, c.Node("d"))

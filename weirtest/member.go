@@ -477,7 +477,7 @@ func (m *member) checkMembers() {
 	for _, p := range inOrder(m.peers) {
 		m.recordChange(m.table.CheckSilence(p.to.name, m.due, now))
 		if p.pings > 0 && now.Sub(p.waits) > detect.MaxAnswerAge {
-			p.setRefused(false) // its host is silent
+			p.setRefused(false) // the host of the peer is silent
 		}
 		if p.pings > 0 && m.inRoster(p.to.name) {
 			p.ping()

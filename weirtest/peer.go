@@ -38,7 +38,7 @@ type peer struct {
 	abroad   bool    // the peer is in foreigners: it is a member of another region, or was contacted as such
 	region   *region // the region to which the owner sends requests through it, if any
 	reaching bool    // the owner has requested permission to ask it, and it has not answered
-	admitted bool    // it may ask the owner
+	admitted bool    // the peer may ask the owner
 }
 
 func newPeer(from, to *member) *peer {
@@ -146,7 +146,7 @@ func (m *message) arrive() {
 		return
 	}
 	if (m.kind == news || m.kind == rows || m.kind == request) && m.conn < there.open {
-		return // its connection was closed long ago
+		return // the connection of the message was closed long ago
 	}
 	switch m.kind {
 	case ping:

@@ -43,7 +43,7 @@ func startProcess(t *testing.T) (addr string, kill func()) {
 	require.NoError(t, cmd.Start())
 	kill = sync.OnceFunc(func() {
 		_ = cmd.Process.Kill()
-		_ = cmd.Wait() // it reports that the process was killed
+		_ = cmd.Wait() // the error reports that the process was killed
 	})
 	t.Cleanup(kill)
 	lines := bufio.NewScanner(out)

@@ -290,7 +290,7 @@ func (n *node) Serve(b *cluster.Batch) {
 		case "":
 			b.Reply(i, nil)
 		}
-		clear(request) // it is valid until Serve returns
+		clear(request) // the bytes of a request are valid only until Serve returns
 	}
 }
 

@@ -39,7 +39,7 @@ func openAudit(o auditFlags, log *slog.Logger) (*auditLog, error) {
 	hups := make(chan os.Signal, 1)
 	var to io.Writer = os.Stdout
 	if o.Audit == auditStdout {
-		signal.Ignore(syscall.SIGPIPE) // it would end the process when the reader of its output ends
+		signal.Ignore(syscall.SIGPIPE) // otherwise SIGPIPE would end the process when the reader of its output ends
 	} else {
 		signal.Notify(hups, syscall.SIGHUP) // before the file is opened, so that no rename is missed
 		if err := a.file.open(); err != nil {

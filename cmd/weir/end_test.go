@@ -207,7 +207,7 @@ func TestFrozenMemberLeavesTimeForPendingChecks(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, state.Stopped())
 	require.NoError(t, a.Process.Signal(syscall.SIGTERM))
-	wait(t, a.endsChecks) // it has left, or the time for Leave has ended
+	wait(t, a.endsChecks) // node a has left, or the time for Leave has ended
 	require.Equal(t, http.StatusOK, asked.answer(t).StatusCode)
 	var exit *exec.ExitError
 	require.ErrorAs(t, a.Wait(), &exit, "counts were not handed over")

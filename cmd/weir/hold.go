@@ -213,7 +213,7 @@ func (h *held) forward(ctx context.Context, signals <-chan os.Signal, process *o
 			return
 		case s := <-signals:
 			if s != os.Interrupt {
-				_ = process.Signal(s) // it may have ended
+				_ = process.Signal(s) // the process may have ended
 			}
 		}
 	}

@@ -182,7 +182,7 @@ func TestARollToTheNextReleaseAndBack(t *testing.T) {
 		time.Sleep(2 * time.Millisecond)
 		n := int(turn.Add(1))
 		if n%5 == 0 {
-			key = "hot" // it is used up early, and must stay so
+			key = "hot" // the limit of this key is used up early, and must stay so
 		} else {
 			_, key, _ = strings.Cut(key, "-")
 		}

@@ -396,7 +396,7 @@ func (s *served) envoy(ctx context.Context, o *serveOptions, book *rules.Book, l
 		select {
 		case <-stopped:
 		case <-ctx.Done():
-			rpc.Stop() // also ends GracefulStop
+			rpc.Stop() // Stop also makes GracefulStop return
 			<-stopped
 		}
 		stop()

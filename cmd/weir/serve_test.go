@@ -300,7 +300,7 @@ func TestProcessesShareOneCountOverAllInterfaces(t *testing.T) {
 	require.LessOrEqual(t, envoy(b), uint32(998))
 	require.LessOrEqual(t, envoy(c), uint32(997))
 
-	require.NoError(t, c.Process.Signal(syscall.SIGHUP)) // it gets requests below
+	require.NoError(t, c.Process.Signal(syscall.SIGHUP)) // the process must survive the signal: it gets requests below
 
 	// The first process leaves in order, and loses no counts.
 	require.NoError(t, b.Process.Signal(syscall.SIGTERM))

@@ -117,7 +117,7 @@ func TestLateCommitSettlesRemainingWindows(t *testing.T) {
 	amongGateways(t, windows, func(t *testing.T, all []gateway) {
 		user, everyone := descriptorOf("user", "u"), descriptorOf("all", "")
 		first, late := all[0].reserve(500, user, everyone), all[0].reserve(500, user, everyone)
-		requireRemaining(t, all, 1000, user) // its window has ended
+		requireRemaining(t, all, 1000, user) // the window of the user has ended
 		requireRemaining(t, all, 99000, everyone)
 		_, code := all[1].commit(first.ReservationId, 20, user, everyone)
 		require.Equal(t, codes.OK, code)

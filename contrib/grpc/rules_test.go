@@ -143,7 +143,7 @@ func TestBlockedCallIsDenied(t *testing.T) {
 func TestCallsAreMeasuredForAdapt(t *testing.T) {
 	node := testnode.Start(t, weir.Config{})
 	book := testnode.Book(t, node, "rules: [{name: r, key: ip, limit: {rate: 2, per: 1m}, adapt: {latency: 1m}}]")
-	require.NoError(t, book.Close()) // otherwise it takes the measurements
+	require.NoError(t, book.Close()) // otherwise the Book takes the measurements out of the meter
 	limits, err := New(node, book, Options{})
 	require.NoError(t, err)
 	measured := func() adapt.Sample {
@@ -177,7 +177,7 @@ func (sent) SendHeader(metadata.MD) error { return nil }
 func TestStreamIsMeasuredUntilItsFirstMessage(t *testing.T) {
 	node := testnode.Start(t, weir.Config{})
 	book := testnode.Book(t, node, "rules: [{name: r, key: ip, limit: {rate: 2, per: 1m}, adapt: {latency: 1m}}]")
-	require.NoError(t, book.Close()) // otherwise it takes the measurements
+	require.NoError(t, book.Close()) // otherwise the Book takes the measurements out of the meter
 	limits, err := New(node, book, Options{})
 	require.NoError(t, err)
 	m := book.Current().Meter(book.Current().Rules()[0])

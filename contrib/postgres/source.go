@@ -152,7 +152,7 @@ func (s *Source) fail(ctx context.Context, doing string, err error) error {
 	if codeOf(err) == noTable {
 		err = fmt.Errorf("%w: create it by pgrules.Schema", err)
 	}
-	if op := new(net.OpError); errors.As(err, &op) && op.Source != nil { // whose port differs in each error, so that each would be logged
+	if op := new(net.OpError); errors.As(err, &op) && op.Source != nil { // the local port differs in each error, so that each error would be logged
 		err = errors.New(strings.ReplaceAll(err.Error(), op.Source.String()+"->", ""))
 	}
 	return fmt.Errorf("pgrules: %s: %w", doing, err)

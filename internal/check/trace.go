@@ -150,7 +150,7 @@ func (t *trip) answered(h wire.Header, request, answer []byte) {
 func outcomeOf(op wire.Op, asks []wire.Ask, results []wire.Result) string {
 	switch {
 	case op == wire.OpRefund && slices.ContainsFunc(results, func(r wire.Result) bool { return r.Source == 0 }):
-		return outcomeUnanswered // it may have been executed
+		return outcomeUnanswered // the member may have executed the refund
 	case op == wire.OpRefund:
 		return outcomeDone
 	case wire.Allowed(asks, results):

@@ -79,7 +79,7 @@ type clientHold struct {
 	until    time.Time // end of the hold for the client: the ttl after the last renewal was sent
 	latest   time.Time // the maximum of all values that counted has had
 	counted  time.Time // latest end of the hold for members: the ttl after the last renewal was answered
-	ending   bool      // its release was sent, or the client was told that it is over
+	ending   bool      // the release of the hold was sent, or the client was told that the hold is over
 	released time.Time // when a release was answered; zero before
 	busy     bool      // a request for this hold has not been answered yet
 }

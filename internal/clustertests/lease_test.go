@@ -342,7 +342,7 @@ func TestNoLeasesMakesOwnerDecide(t *testing.T) {
 // A lease ends at the latest with its window.
 func TestNoLeaseOutlivesItsWindow(t *testing.T) {
 	inWorld(t, 3, func(t *testing.T, w *world) {
-		ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.FixedWindow, Rate: 500, Per: time.Second, Scope: weir.Global}) // its windows begin at whole seconds
+		ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.FixedWindow, Rate: 500, Per: time.Second, Scope: weir.Global}) // the windows of a Global limit begin at whole seconds
 		key := keyOf(t, ls["a"])
 		admitted := make(map[int64]int)
 		flood(t, ls, key, 3000, 20*time.Second, w.names, func(_ string, d weir.Decision, asked time.Time) {

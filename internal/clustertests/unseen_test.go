@@ -40,7 +40,7 @@ func TestNoKeyIsSentOrLogged(t *testing.T) {
 			for k, algorithm := range algorithms {
 				for name, n := range nodes {
 					if round == 2 && name == "c" {
-						continue // it is dead
+						continue // node c is dead
 					}
 					l, err := n.Limiter(weir.Limit{Name: "a limit's name", Algorithm: algorithm, Rate: int64(10 + round), Per: time.Hour, Version: uint64(5*round + k)})
 					require.NoError(t, err)

@@ -191,7 +191,7 @@ func (t *table) hold(a *wire.Ask, most int64, waits bool, now int64, r *wire.Res
 	case recorded != nil && recorded.live: // the asking node does not know of the grant, and counts the term from now
 		s.renew(recorded, int64(a.Hold.TTL), t.age(), now)
 		r.Allowed, r.Renewal = true, uint64(recorded.renewal)
-	case recorded != nil: // it has ended
+	case recorded != nil: // the hold has ended
 		r.RetryAfter = denyFor
 	case !s.isFirst(name, now) || c.units+a.Units > most || !s.fits():
 		if waits {

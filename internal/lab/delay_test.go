@@ -66,7 +66,7 @@ func TestDelayOfIdleProcessIsZero(t *testing.T) {
 			require.Zero(t, l.Total()+l.Worst()+l.WorstSince(0)+l.DelayWithin(Between(0, time.Now().UnixNano())))
 		}
 		isZero()
-		l.Stop() // which does nothing
+		l.Stop() // Stop does nothing here
 		l.Start(time.Millisecond, 0)
 		require.Panics(t, func() { l.Start(time.Millisecond, 0) })
 		time.Sleep(100 * time.Millisecond)

@@ -66,7 +66,7 @@ func TestChecksSoonSkipLostProcess(t *testing.T) {
 				return true
 			})
 			require.NoError(t, owner.Cmd.Process.Signal(signal))
-			if signal == syscall.SIGSTOP { // its threads do not stop at once
+			if signal == syscall.SIGSTOP { // the threads of a process do not stop at once
 				var status syscall.WaitStatus
 				_, err := syscall.Wait4(owner.PID(), &status, syscall.WUNTRACED, nil)
 				require.NoError(t, err)

@@ -177,7 +177,7 @@ func FuzzMessages(f *testing.F) {
 // the message is.
 func TestTombstoneAgeIsBounded(t *testing.T) {
 	message := appendEntries(nil, []entry{{Item: Item{Name: "a", Version: 1}}}, 0)
-	message = append(message[:len(message)-1], 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f) // its age
+	message = append(message[:len(message)-1], 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f) // the age of the tombstone
 	list, err := parseEntries(message, 0)
 	require.NoError(t, err)
 	require.Equal(t, int64(-tombstoneFor), list[0].since)

@@ -67,7 +67,7 @@ func derive(secret []byte) []byte { return Derive(secret, nil, "weir sealed text
 func Derive(secret, salt []byte, label string) []byte {
 	key, err := hkdf.Key(sha256.New, secret, salt, label, keyBytes)
 	if err != nil {
-		panic(err) // only for lengths above 255 hashes
+		panic(err) // hkdf refuses only lengths above 255 hashes
 	}
 	return key
 }
@@ -112,11 +112,11 @@ func cipherOf(key []byte, kind byte, text []byte) cipher.AEAD {
 func Cipher(key []byte) cipher.AEAD {
 	block, err := aes.NewCipher(key)
 	if err != nil {
-		panic(err) // only for keys of other lengths
+		panic(err) // aes refuses only keys of other lengths
 	}
 	aead, err := cipher.NewGCM(block)
 	if err != nil {
-		panic(err) // only for blocks of other lengths
+		panic(err) // GCM refuses only ciphers with blocks of other lengths
 	}
 	return aead
 }

@@ -58,7 +58,7 @@ func (s *sketch) add(id [16]byte, weight float64, limit, key string, secret bool
 		s.counters = append(s.counters, counter{place: i})
 		s.heap = append(s.heap, i)
 		s.name(i, id, limit, key, secret)
-		s.siftUp(i) // its count is 0
+		s.siftUp(i) // the count of the new counter is 0
 	default:
 		i = s.heap[0]
 		c := &s.counters[i]

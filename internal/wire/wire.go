@@ -224,7 +224,7 @@ func NumbersHash(l *bucket.Limit) uint64 {
 	for _, x := range [...]uint64{uint64(l.Rate), uint64(l.Per), uint64(l.Burst), l.Version, uint64(l.Start)} {
 		h = bits.RotateLeft64((h^x)*0x9e3779b97f4a7c15, 32)
 	}
-	if l.Keep != 0 { // so that no denial of such an ask denies an ask without Keep
+	if l.Keep != 0 { // so that a remembered denial of an ask with Keep denies no ask without Keep
 		h = bits.RotateLeft64((h^uint64(l.Keep))*0x9e3779b97f4a7c15, 32)
 	}
 	return h

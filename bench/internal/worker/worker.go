@@ -215,7 +215,7 @@ func (w *Worker) runCallers(do func(i int, c *asker)) (all Counts) {
 // asker is a caller, which makes its next check as soon as it has a response.
 type asker struct {
 	Counts
-	next    int // its next check in draws
+	next    int // index in draws of the next check
 	latency lab.Histogram
 }
 

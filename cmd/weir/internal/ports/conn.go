@@ -34,7 +34,7 @@ type conn struct {
 	half    atomic.Int32 // gRPC requests that are not fully read
 	streams atomic.Int32 // streaming gRPC requests
 
-	at     int // its index in the fresh or kept set of the port, negative if in neither; guarded by the pool
+	at     int // index of the conn in the fresh or kept set of the port, negative if it is in neither; guarded by the pool
 	closed sync.Once
 }
 

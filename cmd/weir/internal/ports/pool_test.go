@@ -69,7 +69,7 @@ func TestLongestStalledConnectionMakesRoom(t *testing.T) {
 		name, from    string
 		since         int64 // start of the stall
 		proven, works bool
-		reads         bool  // its handler waits for the body
+		reads         bool  // the handler waits for the body of a request
 		writing       int64 // since when the client has not read its response
 	}
 	for _, row := range []struct {
@@ -186,7 +186,7 @@ func TestKeptConnectionsAreBounded(t *testing.T) {
 		p := b.Clients(lab.ListenPipe(), "test")
 		for i := range maxKept + 10 {
 			if i == maxKept {
-				time.Sleep(stall) // then the first connections have stalled
+				time.Sleep(stall) // after this time, the first connections count as stalled
 			}
 			here, there := net.Pipe()
 			defer here.Close()

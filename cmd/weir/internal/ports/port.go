@@ -74,7 +74,7 @@ func (p *Port) Accept() (net.Conn, error) {
 		return nil, p.acceptError(err) // the server retries if there are no more file descriptors
 	}
 	if b, is := raw.(interface{ SetWriteBuffer(int) error }); is {
-		_ = b.SetWriteBuffer(sendBuffer) // it fails only on a closed connection, where reads fail, too
+		_ = b.SetWriteBuffer(sendBuffer) // SetWriteBuffer fails only on a closed connection, where reads fail, too
 	}
 	c := &conn{Conn: raw, port: p, at: -1}
 	c.since.Store(p.budget.age())

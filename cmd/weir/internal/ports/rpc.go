@@ -79,7 +79,7 @@ type callKey struct{}
 // call is a request whose header has arrived.
 type call struct {
 	conn   *conn
-	whole  atomic.Bool // it has been read, or has ended
+	whole  atomic.Bool // the request has been read, or has ended
 	stop   func() bool
 	cancel context.CancelFunc
 }

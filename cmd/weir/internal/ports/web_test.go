@@ -245,7 +245,7 @@ func TestShutdownAnswersNewConnectionsAndClosesUnused(t *testing.T) {
 		ago         time.Duration // when it connected
 		later       string        // sent after the port has begun to end,
 		after       time.Duration // with this delay
-		until       time.Duration // it is answered or has ended at this time, or at most some ticks later
+		until       time.Duration // time at which the request is answered or its connection has ended, or at most some ticks later
 		answered    bool
 	}{
 		{"just came, and asks", "", 0, get, 5 * ms, 5 * ms, true},

@@ -3,11 +3,10 @@ package weir
 import (
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
-	"github.com/weir-go/weir/bucket"
+	"github.com/weir-go/weir/internal/check"
 	"github.com/weir-go/weir/internal/wire"
 )
 
@@ -64,9 +63,9 @@ func (n *Node) AllowAllInto(ctx context.Context, asks []Ask, ds Decisions) (Deci
 	begun := n.observeStart()
 	ds = slices.Grow(ds[:0], len(asks))[:len(asks)]
 	clear(ds)
-	s := n.getScratch(min(len(asks), wire.MaxAsks))
-	defer n.putScratch(s)
-	err := n.allowAll(ctx, asks, ds, s)
+	list := n.checks.NewAskList(min(len(asks), wire.MaxAsks))
+	defer n.checks.FreeAskList(list)
+	err := n.allowAll(ctx, asks, ds, list)
 	if err != nil {
 		n.meters.CountFailure(err)
 	}
@@ -76,13 +75,13 @@ func (n *Node) AllowAllInto(ctx context.Context, asks []Ask, ds Decisions) (Deci
 		}
 	}
 	if n.cfg.Observer != nil {
-		n.observeAll(ctx, asks, ds, err, begun, s)
+		n.observeAll(ctx, asks, ds, err, begun, list)
 	}
 	return ds, err
 }
 
 // observeAll passes the decision of each ask to the Observer.
-func (n *Node) observeAll(ctx context.Context, asks []Ask, ds Decisions, err error, begun int64, s *scratch) {
+func (n *Node) observeAll(ctx context.Context, asks []Ask, ds Decisions, err error, begun int64, list *check.AskList) {
 	e := DecisionEvent{Asks: len(asks), Err: err, Operation: wire.OpTake.Traced()}
 	if len(asks) > 1 {
 		e.Request, e.Refused = n.requests.Add(1), err != nil || !ds.Allowed()
@@ -93,38 +92,15 @@ func (n *Node) observeAll(ctx context.Context, asks []Ask, ds Decisions, err err
 			continue
 		}
 		if err == nil {
-			at = s.results[s.indexes[i]].At
+			_, r := list.At(i)
+			at = r.At
 		}
 		e.Limiter, e.Key, e.Units, e.Decision, e.Critical, e.At = a.Limiter, a.Key, a.units(), ds[i], a.Critical, time.Time{}
 		n.observe(ctx, &e, begun, at)
 	}
 }
 
-// scratch is the working memory of AllowAll, which later calls reuse.
-type scratch struct {
-	all     []wire.Ask // an ask for each pair of limit and key
-	indexes []int      // for each ask of the caller, the index of its entry in the field all
-	results []wire.Result
-}
-
-// getScratch returns a scratch with capacity for the given number of asks.
-func (n *Node) getScratch(asks int) *scratch {
-	s := n.scratches.Get().(*scratch)
-	if cap(s.all) < asks {
-		asks = max(asks, 8)
-		*s = scratch{all: make([]wire.Ask, 0, asks), indexes: make([]int, 0, asks), results: make([]wire.Result, 0, asks)}
-	}
-	return s
-}
-
-// putScratch returns s to the pool, without the limits of this caller.
-func (n *Node) putScratch(s *scratch) {
-	clear(s.all[:cap(s.all)])
-	s.all, s.indexes, s.results = s.all[:0], s.indexes[:0], s.results[:0]
-	n.scratches.Put(s)
-}
-
-func (n *Node) allowAll(ctx context.Context, asks []Ask, ds Decisions, s *scratch) error {
+func (n *Node) allowAll(ctx context.Context, asks []Ask, ds Decisions, list *check.AskList) error {
 	if len(asks) == 0 {
 		return nil
 	}
@@ -132,19 +108,15 @@ func (n *Node) allowAll(ctx context.Context, asks []Ask, ds Decisions, s *scratc
 		return fmt.Errorf("%w AllowAll: %d asks: use at most %d", ErrInvalid, len(asks), wire.MaxAsks)
 	}
 	for i := range asks {
-		if err := s.add(ctx, n, &asks[i]); err != nil {
+		if err := n.addAsk(ctx, list, &asks[i]); err != nil {
 			return fmt.Errorf("asks[%d]: %w", i, err)
 		}
 	}
-	s.results = s.results[:len(s.all)]
-	for i := range s.results {
-		s.results[i].Banned, s.results[i].Paused = false, false // most decisions do not set them
-	}
-	if err := n.checks.TakeAll(ctx, s.all, s.results); err != nil {
+	if err := n.checks.TakeAll(ctx, list); err != nil {
 		return err
 	}
 	for i := range ds {
-		a, r := &s.all[s.indexes[i]], &s.results[s.indexes[i]]
+		a, r := list.At(i)
 		asks[i].limiter().fillDecision(&ds[i], r)
 		ds[i].Shadow = a.Shadow
 		subject := asks[i].Limiter.subject(asks[i].Key)
@@ -157,16 +129,13 @@ func (n *Node) allowAll(ctx context.Context, asks []Ask, ds Decisions, s *scratc
 	return nil
 }
 
-// add validates an ask, and adds it to s.all or adds its units to an equal ask there.
-func (s *scratch) add(ctx context.Context, n *Node, a *Ask) error {
+// addAsk validates an ask, and adds it to the list.
+func (n *Node) addAsk(ctx context.Context, list *check.AskList, a *Ask) error {
 	if a.Limiter == nil || a.Limiter.node != n {
 		return fmt.Errorf("%w Limiter: it is nil or of another node: use a Limiter that this node has returned", ErrInvalid)
 	}
-	last := len(s.all)
-	s.all = s.all[:last+1]
-	one := &s.all[last]
+	l, one := a.limiter(), list.Next()
 	one.Shadow = a.Shadow || a.Limiter.shadow
-	l := a.limiter()
 	if err := l.prepareCounted(ctx, a.Key, a.units(), one); err != nil {
 		return err
 	}
@@ -175,29 +144,9 @@ func (s *scratch) add(ctx context.Context, n *Node, a *Ask) error {
 			return err
 		}
 	}
-	at := indexOf(s.all[:last], one.ID)
-	if at < 0 {
-		s.indexes = append(s.indexes, last)
-		return nil
-	}
-	s.indexes, s.all = append(s.indexes, at), s.all[:last]
-	sum := &s.all[at]
-	sum.Shadow = sum.Shadow && one.Shadow
-	sum.Units += min(one.Units, math.MaxInt64-sum.Units)
-	if one.Limit.Keep > 0 {
-		sum.Limit = one.Limit
-	}
+	sum := list.Add()
 	if most := sum.Limit.Usable(); sum.Units > most && !sum.Shadow {
 		return fmt.Errorf("%w units: the asks of limit %q add up to more than the %d units that the limit can ever grant", ErrInvalid, a.Limiter.limit.Name, most)
 	}
 	return nil
-}
-
-func indexOf(all []wire.Ask, id bucket.ID) int {
-	for i := range all {
-		if all[i].ID == id {
-			return i
-		}
-	}
-	return -1
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 
 	"github.com/weir-go/weir/bucket"
@@ -44,7 +43,6 @@ type Node struct {
 	clients     clients
 	epochs      *epoch.Members
 	checks      *check.Checks
-	scratches   sync.Pool     // has values of *scratch
 	requests    atomic.Uint64 // number of the last AllowAll that an Observer receives
 	usesCallers bool          // see UsesCallers
 	snapshots   *snapshots.Snapshots

@@ -97,7 +97,6 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	n.meters.TopKeys.Start(cfg.TopKeys, n.env.Monotonic())
 	n.outage.Event = make(chan struct{}, 1)
 	n.meters.Limits.WithoutOwner = n.outage.Stir
-	n.scratches.New = func() any { return new(scratch) }
 	n.checks.Connect(n.checkConfig())
 	n.env.Begin()
 	if err := n.cluster.Start(ctx, n.checks); err != nil {

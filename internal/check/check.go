@@ -8,7 +8,7 @@
 // while authority is being transferred to the member.
 //
 // Each file has a step: decide.go, ask.go and attempt.go have the steps of the asking node, serve.go, keep.go
-// and pass.go the steps of the member, and learn.go has the step of both for holds. takeall.go and group.go
+// and pass.go the steps of the member, and learn.go has the step of both for holds. asklist.go, takeall.go and group.go
 // have the checks that are decided together, late.go the refund of a late response, and reset.go the reset of
 // a count. count.go counts decisions and strikes, and message.go has the requests of members that are not checks.
 package check
@@ -74,6 +74,7 @@ type Checks struct {
 	Config
 	exchanges sync.Pool // has values of *exchange
 	rooms     sync.Pool // has values of *owner.Room
+	lists     sync.Pool // has values of *AskList
 	banLines  loglimit.Line
 }
 
@@ -82,6 +83,7 @@ func New() *Checks {
 	c := new(Checks)
 	c.exchanges.New = func() any { return new(exchange) }
 	c.rooms.New = func() any { return new(owner.Room) }
+	c.lists.New = func() any { return new(AskList) }
 	return c
 }
 

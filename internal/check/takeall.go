@@ -12,11 +12,14 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// TakeAll takes the units of all asks, or no units. The asks are of different counts, and there is
-// at least one ask. The member that answers for several asks takes their units in a single step. If
-// several members answer, each take is tentative, and is refunded if another take is denied. The
-// error is the error of a cancelled ctx.
-func (c *Checks) TakeAll(ctx context.Context, asks []wire.Ask, results []wire.Result) error {
+// TakeAll takes the units of all asks of a list, or no units. There is at least one ask. The member that
+// answers for several asks takes their units in a single step. If several members answer, each take is
+// tentative, and is refunded if another take is denied. The error is the error of a cancelled ctx.
+func (c *Checks) TakeAll(ctx context.Context, l *AskList) error {
+	asks, results := l.asks, l.results
+	for i := range results {
+		results[i].Banned, results[i].Paused = false, false // most decisions do not set them
+	}
 	if len(asks) == 1 {
 		return c.Do(ctx, wire.OpTake, &asks[0], &results[0])
 	}

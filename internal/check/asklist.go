@@ -1,0 +1,61 @@
+package check
+
+import (
+	"math"
+
+	"github.com/weir-go/weir/internal/wire"
+)
+
+// AskList has the asks of an AllowAll, of which TakeAll takes the units together. Asks of the same count are
+// summed. AskLists come from a pool, so that TakeAll allocates nothing.
+type AskList struct {
+	asks    []wire.Ask // of different counts
+	results []wire.Result
+	indexes []int // for each ask that was added, the index of the ask with its units
+}
+
+// NewAskList returns an empty list for at most the given number of asks. The caller must call FreeAskList.
+func (c *Checks) NewAskList(asks int) *AskList {
+	l := c.lists.Get().(*AskList)
+	if cap(l.asks) < asks {
+		asks = max(asks, 8)
+		*l = AskList{make([]wire.Ask, 0, asks), make([]wire.Result, 0, asks), make([]int, 0, asks)}
+	}
+	return l
+}
+
+// FreeAskList returns a list to the pool, without the limits of its asks.
+func (c *Checks) FreeAskList(l *AskList) {
+	clear(l.asks[:cap(l.asks)])
+	l.asks, l.results, l.indexes = l.asks[:0], l.results[:0], l.indexes[:0]
+	c.lists.Put(l)
+}
+
+// Next returns the ask that Add adds next. The caller must set all fields that a take sends.
+func (l *AskList) Next() *wire.Ask { return &l.asks[:len(l.asks)+1][len(l.asks)] }
+
+// Add adds the ask that Next has returned, or adds its units to an ask of the same count. It returns the ask
+// with the units. A sum is a Shadow if all of its asks are, and critical if all of its asks are.
+func (l *AskList) Add() *wire.Ask {
+	one, at := l.Next(), 0
+	for at < len(l.asks) && l.asks[at].ID != one.ID {
+		at++
+	}
+	l.indexes = append(l.indexes, at)
+	if at == len(l.asks) {
+		l.asks, l.results = l.asks[:at+1], l.results[:at+1]
+		return one
+	}
+	sum := &l.asks[at]
+	sum.Shadow = sum.Shadow && one.Shadow
+	sum.Units += min(one.Units, math.MaxInt64-sum.Units)
+	if one.Limit.Keep > 0 {
+		sum.Limit = one.Limit
+	}
+	return sum
+}
+
+// At returns the ask with the units of the ask that was added as number i, and the result of TakeAll.
+func (l *AskList) At(i int) (*wire.Ask, *wire.Result) {
+	return &l.asks[l.indexes[i]], &l.results[l.indexes[i]]
+}

@@ -70,30 +70,18 @@ const (
 // found. Each of them is weir.ErrInvalid.
 func (o Options) Validate() error {
 	var errs []error
-	wrong := func(format string, args ...any) {
-		errs = append(errs, fmt.Errorf("%w audit.Options: "+format, append([]any{weir.ErrInvalid}, args...)...))
-	}
-	if !(o.Sample >= 0 && o.Sample <= 1) {
-		wrong("Sample: %v: use 0, for denials alone, to 1, for every decision", o.Sample)
-	}
-	if o.SampledOnly && o.Sample == 0 {
-		wrong("SampledOnly without a Sample records nothing: set Sample to the part of the keys to record")
-	}
-	d := o.withDefaults()
-	if d.Queue < 1 || d.Queue > maxQueue {
-		wrong("Queue: %d: use 1 to %d, or 0 for %d", o.Queue, maxQueue, defaultQueue)
-	}
-	if d.Batch < 1 || d.Batch > d.Queue {
-		wrong("Batch: %d: use 1 to the Queue's %d, or 0 for %d", o.Batch, d.Queue, min(defaultBatch, d.Queue))
-	}
-	for _, wait := range []struct {
-		name         string
-		is, standard time.Duration
-	}{{"Every", d.Every, defaultEvery}, {"Timeout", d.Timeout, defaultTimeout}} {
-		if wait.is < time.Millisecond || wait.is > maxWait {
-			wrong("%s: %v: use %v to %v, or 0 for %v", wait.name, wait.is, time.Millisecond, maxWait, wait.standard)
+	refuse := func(is bool, format string, args ...any) {
+		if is {
+			errs = append(errs, fmt.Errorf("%w audit.Options: "+format, append([]any{weir.ErrInvalid}, args...)...))
 		}
 	}
+	refuse(!(o.Sample >= 0 && o.Sample <= 1), "Sample: %v: use 0, for denials alone, to 1, for every decision", o.Sample)
+	refuse(o.SampledOnly && o.Sample == 0, "SampledOnly without a Sample records nothing: set Sample to the part of the keys to record")
+	d := o.withDefaults()
+	refuse(d.Queue < 1 || d.Queue > maxQueue, "Queue: %d: use 1 to %d, or 0 for %d", o.Queue, maxQueue, defaultQueue)
+	refuse(d.Batch < 1 || d.Batch > d.Queue, "Batch: %d: use 1 to the Queue's %d, or 0 for %d", o.Batch, d.Queue, min(defaultBatch, d.Queue))
+	refuse(d.Every < time.Millisecond || d.Every > maxWait, "Every: %v: use %v to %v, or 0 for %v", d.Every, time.Millisecond, maxWait, defaultEvery)
+	refuse(d.Timeout < time.Millisecond || d.Timeout > maxWait, "Timeout: %v: use %v to %v, or 0 for %v", d.Timeout, time.Millisecond, maxWait, defaultTimeout)
 	return errors.Join(errs...)
 }
 

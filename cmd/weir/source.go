@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -22,22 +23,18 @@ type rulesFlags struct {
 
 // openBook opens the rules of the flags.
 func (o *rulesFlags) openBook(ctx context.Context, node *weir.Node, log *slog.Logger) (*rules.Book, error) {
-	token := ""
-	if o.RulesToken != "" {
-		tokens, err := readTokens(o.RulesToken)
-		switch {
-		case err != nil:
-			return nil, inFlag("rules_token", err)
-		case len(tokens) != 1:
-			return nil, inFlag("rules_token", fmt.Errorf("%s has %d tokens: write one", o.RulesToken, len(tokens)))
-		}
-		token = string(tokens[0])
+	tokens, err := readTokens(o.RulesToken)
+	if err == nil && len(tokens) > 1 {
+		err = fmt.Errorf("%s has %d tokens: write one", o.RulesToken, len(tokens))
 	}
-	source, err := rules.NewSource(o.Rules, rules.SourceOptions{Logger: log, Poll: o.RulesPoll, Token: token})
 	if err != nil {
-		return nil, inFlag("rules", err)
+		return nil, inFlag("rules_token", err)
 	}
-	book, err := rules.OpenSource(ctx, node, source, rules.BookOptions{Logger: log, Cache: o.RulesCache})
+	source, err := rules.NewSource(o.Rules, rules.SourceOptions{Logger: log, Poll: o.RulesPoll, Token: string(bytes.Join(tokens, nil))})
+	var book *rules.Book
+	if err == nil {
+		book, err = rules.OpenSource(ctx, node, source, rules.BookOptions{Logger: log, Cache: o.RulesCache})
+	}
 	if err != nil {
 		return nil, inFlag("rules", err)
 	}

@@ -15,28 +15,27 @@ type part struct {
 
 // Merge returns a File with the fields of all files, each of which has a map. The fields in joined may be
 // in several files: their lists are joined, and equal texts count as one. For a different field in
-// several files, Entries reports an error, as for a field that a file sets twice. The files must not be
-// used any more. Merge does not return their errors.
+// several files, Entries reports an error, as for a field that a file sets twice. The files must have no
+// errors, and must not be used any more.
 func Merge(name string, files []*File, joined ...string) *File {
 	root := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", Line: 1, Column: 1}
 	merged := &File{name: name, root: root}
-	type place struct{ file, index int } // index in root.Content of the value
-	at := make(map[string]place)         // by the name of a joined field
+	at := make(map[string]int) // index in root.Content of the value, by the name of a joined field
 	lines := 0
-	for n, f := range files {
+	for _, f := range files {
 		merged.parts = append(merged.parts, part{f.name, lines})
 		shift(f.root, lines)
 		lines += f.lines
 		for i := 0; i+1 < len(f.root.Content); i += 2 {
 			key, value := f.root.Content[i], f.root.Content[i+1]
-			switch first, there := at[key.Value]; {
-			case there && first.file != n:
-				root.Content[first.index] = join(root.Content[first.index], value)
+			if first, there := at[key.Value]; there {
+				root.Content[first] = join(root.Content[first], value)
 				continue
-			case !there && slices.Contains(joined, key.Value):
-				at[key.Value] = place{n, len(root.Content) + 1}
 			}
 			root.Content = append(root.Content, key, value)
+			if slices.Contains(joined, key.Value) {
+				at[key.Value] = len(root.Content) - 1
+			}
 		}
 	}
 	return merged

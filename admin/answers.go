@@ -113,7 +113,7 @@ type Rules struct {
 	Blocked map[string]uint64 `json:"blocked"` // refused requests, by the kind of the block
 
 	Outcomes []RuleOutcomes `json:"outcomes"` // in the order of the rules
-	Factors  []Factor       `json:"factors"`  // of the rules with adapt
+	Factors  []Factor       `json:"factors"`  // the factor of each rule with adapt
 }
 
 // rulesState is the part that GET /v1/stats and GET /v1/rules have in common.

@@ -108,10 +108,10 @@ func (a *api) extAuthz(r *request) (int, any, error) {
 type proxied struct {
 	request rules.Request
 	accept  []string
-	header  http.Header // of the answer
+	header  http.Header // header of the answer to the proxy
 	status  int         // for the client; 200 if the request is admitted
 
-	contentType string // of a denial
+	contentType string // content type of the denial; empty if there is none
 	body        []byte
 }
 

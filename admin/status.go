@@ -18,7 +18,7 @@ import (
 
 const (
 	maxStatusLimits    = 256 // in a response
-	maxConcurrentPeeks = 16  // of a request
+	maxConcurrentPeeks = 16  // maximum number of peeks that a request makes at the same time
 )
 
 // keyStatus is the response to GET /v1/status. Next is the value of after for the next page, if there are

@@ -16,7 +16,7 @@ import (
 
 const (
 	togetherRate   = 3000 // calls per second
-	togetherKeys   = 1000 // of each limit
+	togetherKeys   = 1000 // keys of each limit
 	togetherTurn   = 250 * time.Millisecond
 	togetherRounds = 20
 	togetherWarmUp = 3 * time.Second // owners create the keys of their load first

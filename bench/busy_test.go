@@ -21,7 +21,7 @@ import (
 const (
 	busyGateways = 3
 	busyKeys     = 10_000
-	busyRate     = 5 // of each key, in a window that outlasts the benchmark
+	busyRate     = 5 // units of each key, in a window that outlasts the benchmark
 	busyFor      = 5 * time.Second
 	// lonely is the inverse of the part of the keys that only one gateway checks.
 	lonely = 3
@@ -247,7 +247,7 @@ func (s *service) Report(_ int, r *BusyReport) error {
 
 // BusyReport contains the observations of a load.
 type BusyReport struct {
-	Asked, Granted     []int // of each key
+	Asked, Granted     []int // number of units of each key
 	Authority, StandIn int   // checks by kind of decision
 	Latencies          []time.Duration
 	Beyond             int           // checks that took longer than the sum of Timeout, busySlack and the longest scheduling delay of the process meanwhile

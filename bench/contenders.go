@@ -17,7 +17,7 @@ type contender struct {
 	at         place
 	gubernator bool                                                        // runs in the program of the folder gubernator
 	remote     func(q worker.Quota, addr string) (*worker.Instance, error) // nil unless at is inRedis
-	limit      func(q worker.Quota) weir.Limit                             // of a node of Weir
+	limit      func(q worker.Quota) weir.Limit                             // the limit that a node of Weir has for a quota
 	unlisted   bool                                                        // measured only if -only names it
 	note       string                                                      // for readers of the tables
 }

@@ -29,7 +29,7 @@ type echo struct {
 	conn     net.Conn // to the other process, after they have met
 
 	mu      sync.Mutex
-	slots   []chan bool // of the pending requests: true for a response, false when the connection ends
+	slots   []chan bool // a channel for each pending request: true for a response, false when the connection ends
 	free    []uint64    // indexes of slots
 	queued  []byte      // frames that are not written yet
 	spare   []byte      // buffer for the next queued; only the writing caller uses it

@@ -14,7 +14,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	roles["Member"] = func() error { return worker.ServeCalls("Member", new(service)) } // of the benchmarks
+	roles["Member"] = func() error { return worker.ServeCalls("Member", new(service)) } // this role is for the benchmarks only
 	playRole()
 	os.Exit(m.Run())
 }

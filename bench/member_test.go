@@ -21,7 +21,7 @@ const patience = time.Second
 type MemberConfig struct {
 	Join    []string
 	Timeout time.Duration // patience if zero
-	Rate    int64         // of a fixed window of an hour; if zero, the limit admits everything
+	Rate    int64         // units of a fixed window of an hour; if zero, the limit admits everything
 	MaxKeys int           // 4,000,000 if zero
 }
 

@@ -66,8 +66,8 @@ type peers struct {
 	identity identity
 	handler  Handler
 	refusals *refusals
-	trouble  *trouble    // of connections to members
-	abroad   *trouble    // of connections to other regions
+	trouble  *trouble    // failures of connections to members
+	abroad   *trouble    // failures of connections to other regions
 	pending  *pending    // accepted connections that have not identified themselves yet; shared with the mux
 	unmet    turns       // limits the attempts to connect to members that this node has never met
 	left     atomic.Bool // this node has left the cluster

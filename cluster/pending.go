@@ -32,15 +32,15 @@ type pending struct {
 	origins map[string]*origin // the origins in bySize
 	// bySize[n] has the origins with n connections, in the order in which they reached n. bySize ends
 	// with the last list that is not empty, so the search for an origin does not depend on their number.
-	bySize  []*list.List // of *origin
-	streams *list.List   // of *pendingConn: streams of gossip, the oldest first
+	bySize  []*list.List // the values are *origin
+	streams *list.List   // streams of gossip, the oldest first; the values are *pendingConn
 	count   int          // connections in all
 }
 
 // origin contains the connections from an address or network, except streams of gossip.
 type origin struct {
 	name  string
-	conns *list.List    // of *pendingConn, the oldest first
+	conns *list.List    // the oldest first; the values are *pendingConn
 	at    *list.Element // the element of this origin in bySize
 }
 

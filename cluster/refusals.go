@@ -41,7 +41,7 @@ type refusals struct {
 // tally counts the refusals of a reason.
 type tally struct {
 	count, said uint64    // in all, and up to the last log line
-	at          time.Time // of the last log line
+	at          time.Time // time of the last log line
 }
 
 func newRefusals(log *slog.Logger) *refusals {

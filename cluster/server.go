@@ -45,7 +45,7 @@ type incoming struct {
 	// requests.
 	onDemand bool
 
-	ids     []uint64 // of the requests in batch; noAnswer for a request of Send
+	ids     []uint64 // ids of the requests in batch; noAnswer for a request of Send
 	replies []byte   // frames that answer the batch
 }
 

@@ -79,7 +79,7 @@ type session struct {
 	// to queue its frame, and once to free the slot.
 	slots   []*slot
 	free    []*slot
-	bytes   int // of the requests in slots
+	bytes   int // sum of the bytes of the requests in slots
 	over    bool
 	running detect.RunningClock // the time in which this process has run since start
 	alarm   *time.Timer         // calls checkWaits at the time of the next look
@@ -99,7 +99,7 @@ type slot struct {
 	err     error
 	gaveUp  atomic.Int64  // when the asker gave up, in nanoseconds from the start of the session
 	sent    time.Duration // from the start of the session; owned by the goroutine that has the slot
-	wait    time.Duration // of the asker. Guarded by out.mu
+	wait    time.Duration // how long the asker waits. Guarded by out.mu
 	until   time.Duration // the deadline on the clock session.running; the constant never once it has passed. Guarded by out.mu
 	proves  time.Duration // until when, from the start of the session, an answer is in time: see Handler.Answered; owned by the goroutine that has the slot
 	wake    chan wake     // holds each reason at most once

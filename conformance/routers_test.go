@@ -28,7 +28,7 @@ var (
 type witness struct {
 	handler string   // the name of the handler that served the request, or empty
 	met     []string // rules that matched the request
-	status  int      // of a denial
+	status  int      // status of the denial, if the request was denied
 }
 
 func (w *witness) decided(o *httplimit.Outcome) {

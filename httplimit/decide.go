@@ -27,7 +27,7 @@ type scratch struct {
 	names     [maxFields]string
 	outcome   Outcome
 	ends      bool          // the caller ends the Admission
-	ttl       time.Duration // of the holds of a client that ends the request with texts; 0 if a handler ends it
+	ttl       time.Duration // ttl of the holds if the client ends the request by the texts of holds; 0 if a handler ends the request
 	admission *Admission    // holds and reservations of the request; nil if there are none
 }
 

@@ -32,7 +32,7 @@ func (e *ErrNoEnd) Error() string {
 type Outcome struct {
 	Snapshot *rules.Snapshot // the rules that were used
 	Status   int             // status of the response: 429, 413, 503, 403, 400 or StatusClientGone; 0 if the request is admitted
-	Verdicts []Verdict       // of each limit that the request met, in the order of the file
+	Verdicts []Verdict       // a Verdict of each limit that the request met, in the order of the file
 	Waited   time.Duration   // time in queues
 	Block    *rules.Block    // the Block that refused the request with 403, so that it met no limit; nil otherwise
 
@@ -90,7 +90,7 @@ func (o *Outcome) fail(err error) {
 // Verdict is the result of a limit.
 type Verdict struct {
 	Rule     *rules.Rule
-	Mode     rules.Mode    // of the rule for the key: Enforce, Shadow or, only in Judge, Off
+	Mode     rules.Mode    // mode of the rule for the key: Enforce, Shadow or, only in Judge, Off
 	Limiter  *weir.Limiter // the numbers are of the tier, or of an override
 	Key      string
 	Tier     string // tier of the request; rules.Set.Tier returns the tier whose numbers apply

@@ -74,8 +74,8 @@ const (
 // bears. After 15 s its capacity falls to 60 %, and a node has a fault for 10 s.
 type adaptRun struct {
 	seed  uint64 // seed of the cluster; it determines which node is the decider
-	limit string // of the rule
-	adapt string // of the rule; empty for a run without
+	limit string // text of the limit of the rule
+	adapt string // text of the adapt of the rule; empty for a run without adapt
 	fault string // empty, kill, freeze or cut
 	other bool   // the node with the fault is not the decider
 

@@ -193,7 +193,7 @@ type BookStats struct {
 	Warnings  map[string]uint64 // requests that were warned, by rule, for each rule with warnings
 
 	Suggestions   int                          // Suggestions for hot keys
-	Factors       map[string]float64           // of each rule with Adapt
+	Factors       map[string]float64           // factor of each rule with Adapt
 	FactorChanges map[string]map[string]uint64 // changes of the factor that this node has seen, by rule and reason
 
 	Published   *PublishedText // the text in force, if an operator published it; nil if it is of the source

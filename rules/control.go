@@ -39,7 +39,7 @@ type controlled interface {
 
 // controlKind is a kind of values that operators publish.
 type controlKind struct {
-	prefix string            // of the names of its published values
+	prefix string            // prefix of the names of the published values
 	make   func() controlled // the result is invalid without the fields that a value must have
 }
 

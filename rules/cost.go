@@ -14,7 +14,7 @@ type cost struct {
 	unit  int64    // the number is divided by unit, and rounded up
 
 	routes     []route // if the request meets any of them, the cost is that of the first
-	ignoreCase bool    // of the paths of routes
+	ignoreCase bool    // ignore the case of the paths of routes
 }
 
 // origin is a place in a request that has a number. Exactly 1 field is set.

@@ -14,7 +14,7 @@ import (
 type part struct {
 	from    source
 	name    string // canonical name of a header field, or the name of a parameter, cookie, claim or path wildcard
-	segment int    // of the pattern; only for fromPath, where -1 stands for the whole path
+	segment int    // index of the segment in the pattern; only for fromPath, where -1 stands for the whole path
 }
 
 type source uint8
@@ -76,7 +76,7 @@ type key struct {
 	ipv6    int // number of significant bits of an IPv6 address
 
 	chosen     bool    // a part is from the query, a cookie or the path, and may be ambiguous
-	pattern    pattern // of the rule
+	pattern    pattern // path pattern of the rule
 	ignoreCase bool
 }
 

@@ -21,7 +21,7 @@ type Snapshot struct {
 	*Set
 	serial    uint64
 	now       func() time.Time
-	blocked   *[blockKinds]atomic.Uint64 // of the Book
+	blocked   *[blockKinds]atomic.Uint64 // counters of the Book
 	counts    []*counts                  // by Limit.Index
 	open      uint64                     // time windows that are open, a bit for each
 	overrides []map[[16]byte]*granted    // by Limit.Index; nil if no key of the limit has an override
@@ -48,7 +48,7 @@ type Count struct {
 type granted struct {
 	Override
 	count Count
-	block *Block // of an override with Rate 0; nil otherwise
+	block *Block // the Block that an override with Rate 0 stands for; nil for other overrides
 }
 
 // newSnapshot makes the Limiters of a Set.

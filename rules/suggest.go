@@ -13,7 +13,7 @@ import (
 
 // Suggestion is an override that would end the denials of a hot key.
 type Suggestion struct {
-	Control           // of the last reading: the Suggestion ends unless it is published again
+	Control           // from the last reading: the Suggestion ends unless it is published again
 	Limit   string    `json:"-"`
 	ID      [16]byte  `json:"-"`               // weir.Limiter.ID of the key
 	Denied  float64   `json:"denied"`          // part of its checks that was denied, in the mean of the last ten minutes

@@ -96,7 +96,7 @@ func parse(name string, text []byte) (*Scenario, error) {
 type reader struct {
 	s             *Scenario
 	top           fields
-	nodes         []strictyaml.Value // of the names of the nodes, in the order of Scenario.Nodes
+	nodes         []strictyaml.Value // the values with the names of the nodes, in the order of Scenario.Nodes
 	limits        []fields           // in the order of Scenario.Limits; the loads and faults have the order of Scenario, too
 	loads, faults []fields
 	names         struct{ nodes, regions, limits []string } // the names that are known so far

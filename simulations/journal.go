@@ -24,8 +24,8 @@ type Journal struct {
 	Starts []time.Duration
 	WAN    WAN
 
-	Holds    []Held     // of in-flight limits
-	Probes   []Probe    // of in-flight limits
+	Holds    []Held     // holds of in-flight limits
+	Probes   []Probe    // probes of in-flight limits
 	Reserved []Reserved // each also has a Check in Checks, whose Units are the minUnits of the reservation
 	Spends   []Spend
 }
@@ -33,7 +33,7 @@ type Journal struct {
 // WAN is the traffic of all nodes, while they ran, to other regions about Global limits.
 type WAN struct {
 	Statements, Disputed uint64
-	Bytes                uint64 // of statements and answers
+	Bytes                uint64 // bytes of statements and answers
 }
 
 // Check is a request and its answer. Times are virtual, since the beginning.

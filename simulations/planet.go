@@ -18,7 +18,7 @@ const grantLasts = 11250 * time.Millisecond
 type planet struct {
 	scenario *Scenario
 	names    []string
-	courses  []*course // of each region
+	courses  []*course // the course of each region
 	torn     []span    // when a region could not send to another region
 }
 

@@ -16,7 +16,7 @@ import (
 const playerEnv = "WEIR_SIMULATIONS_PLAYER"
 
 const (
-	stuckAfter = 10 * time.Minute // of real time, in a run
+	stuckAfter = 10 * time.Minute // real time after which a run counts as stuck
 	endWait    = time.Minute      // maximum time for the process to end
 )
 

@@ -90,7 +90,7 @@ type stage struct {
 	cluster *weirtest.Cluster
 	began   time.Time
 	limits  []weir.Limit // the limits of the scenario, and the witness
-	keys    [][]string   // of each limit
+	keys    [][]string   // the keys of each limit
 	regions []string
 	hosts   []*host // in the order of Scenario.Nodes
 	named   map[string]*host
@@ -102,7 +102,7 @@ type stage struct {
 	holds    []Held
 	reserved []Reserved
 	witness  ledger
-	ended    WAN                      // of nodes that have ended
+	ended    WAN                      // sum of the WAN counters of nodes that have ended
 	courses  []*course                // the course of each region; nil until all checks have ended
 	views    map[string]*cluster.View // the last view of each member
 	current  map[[2]int]*absence      // the current absence of the second host from the view of the first
@@ -406,7 +406,7 @@ func (s *stage) forget() {
 func (s *stage) listEndings(ctx context.Context) []Ending {
 	var ends []Ending
 	gone := s.lostSpends()
-	var disturbed [][]span // of each region
+	var disturbed [][]span // the disturbed spans of each region
 	for _, c := range s.courses {
 		spans := c.disturbedSpans()
 		if s.MaxKeys > 0 { // leases end when their counts are evicted

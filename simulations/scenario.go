@@ -41,7 +41,7 @@ type Settings struct {
 	Hot          int            // additional checks per second of the witness' keys that are reset now and then, so that they are lent
 	Snapshots    time.Duration  // as SnapshotEvery of weir.Config; 0 if nodes write no snapshots
 	Shared       bool           // all hosts of a region keep their snapshots in the same place
-	Caps         countsync.Caps // of the stream of every node
+	Caps         countsync.Caps // caps of the stream of every node
 }
 
 // Node is a host of the scenario, and the node on it.

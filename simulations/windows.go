@@ -35,11 +35,11 @@ type asks struct {
 	l      *weir.Limit
 	course *course // the course of the region; for a Global limit, the course of the region of its first check
 	planet *planet // nil unless the limit is Global
-	checks []Check // of the whole journal
+	checks []Check // the checks of the whole journal
 	of     []int32 // indices in checks
 	admits []int32 // indices of the admitted checks, sorted by Asked
 	ends   []int32 // indices of the admitted checks, sorted by Answered
-	holds  []Held  // of an in-flight limit, sorted by From
+	holds  []Held  // the holds of an in-flight limit, sorted by From
 }
 
 // situation returns the situation of a window of Per that begins at the time from, or at

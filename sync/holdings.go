@@ -86,7 +86,7 @@ type holding struct {
 	keep    int64        // Keep of the last ask that had one
 	until   int64        // monotonic time at which part must be computed again
 	asked   int64        // number of units that were asked for
-	denied  int64        // of these, the units that were denied or refunded
+	denied  int64        // number of these units that were denied or refunded
 	largest int64        // largest ask that was denied since the last visit
 	queued  bool         // whether the holding is in the next batch
 

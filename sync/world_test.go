@@ -36,7 +36,7 @@ type world struct {
 	moves           uint64
 	usages          map[bucket.ID][]*usage
 	takes           map[bucket.ID][]*take
-	spent, refunded map[bucket.ID]int64  // of units that were lost
+	spent, refunded map[bucket.ID]int64  // units that were spent or refunded, and were lost
 	admitted        map[bucket.ID]int64  // since the start
 	resets          map[bucket.ID]uint64 // highest reset number of all members that have crashed
 	turned          bool                 // a node serves, but not all nodes know that

@@ -97,7 +97,7 @@ type member struct {
 	aged    time.Time // when forgetDead last ran
 
 	roster   *detect.Roster       // nil before Start
-	table    *detect.Connectivity // of the members in peers; nil before Start
+	table    *detect.Connectivity // connectivity of the members in peers; nil before Start
 	snapshot *gossip              // copy of roster that is sent; nil after a change of roster
 	spread   uint64               // version of table up to which rows were sent; 0 if they have to be sent again
 	stale    bool                 // the view may be outdated

@@ -238,7 +238,7 @@ func (l *link) drawDuplicate() bool { return l.Duplicates > 0 && l.rng.Float64()
 // flow sends the parcels of an ordered and reliable connection in one direction.
 type flow struct {
 	from, to *Host
-	stream   bool      // of bytes: after a cut, they are sent again as by TCP
+	stream   bool      // a stream of bytes, which are sent again after a cut, as by TCP
 	link     *link     // nil before the first parcel is sent
 	queue    []parcel  // parcels on their way, in order
 	due      int       // number of parcels in queue whose time has come, and which a cut link or a frozen host holds

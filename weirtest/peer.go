@@ -69,7 +69,7 @@ type message struct {
 	kind   kind
 	conn   uint64  // the connection on which the sender sends requests; in a pong, the lowest connection that is open at the sender
 	id     uint64  // the number of the request or ping; zero for a request without a response
-	body   []byte  // of a request or an answer
+	body   []byte  // body of a request or an answer
 	gossip *gossip // gossip of the sender
 	rows   []detect.Row
 	// chosen is set in a ping if the sender itself has chosen to watch the receiver.

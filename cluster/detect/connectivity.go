@@ -43,10 +43,10 @@ const (
 // requests are sent to the member until its next message arrives (RecordMessage, RecordPong).
 type Connectivity struct {
 	self    string
-	id      uint64              // of self
-	names   []string            // of the last call of SetMembers
+	id      uint64              // MemberID of self
+	names   []string            // the names in the last call of SetMembers
 	members map[string]*contact // all members except self
-	ids     map[uint64]bool     // of members
+	ids     map[uint64]bool     // the MemberIDs of members
 	rows    map[uint64]*heldRow // the rows by MemberID, including the row of self
 	version uint64              // incremented with each change of a row; at least 1
 	own     schedulingDelay

@@ -52,7 +52,7 @@ type Roster struct {
 	left    bool
 	small   time.Time // when this side was last smaller than the set of members that it misses
 	entries map[string]*Entry
-	order   []*Entry   // of entries, by name; nil if entries has changed since it was made
+	order   []*Entry   // the values of entries, sorted by name; nil if entries has changed since order was made
 	fresh   *Allowance // for new members
 }
 

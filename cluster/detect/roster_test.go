@@ -146,7 +146,7 @@ func TestTickForgetsDeadMembers(t *testing.T) {
 		joined    []string // live, and do not serve yet
 		dead      []string // served
 		stillborn []string // died before they served
-		kept      []string // of the dead
+		kept      []string // the dead that the roster must keep
 		after     time.Duration
 	}{
 		{name: "a larger side after Forget", living: []string{"a", "c"}, dead: []string{"d"}, after: testForget},

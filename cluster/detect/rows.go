@@ -34,7 +34,7 @@ func (r *Row) hasContent(o *Row) bool {
 // heldRow is a row with its version and its sender.
 type heldRow struct {
 	Row
-	version uint64 // of the table with this row
+	version uint64 // version of the table when this row was stored
 	from    string // the member that sent the row; empty for the row of this node
 }
 
@@ -111,7 +111,7 @@ func (c *Connectivity) Merge(from string, rows []Row) (changed bool) {
 		switch {
 		case r.About == c.id:
 			if r.Number > held.Number || r.Number == held.Number && !r.hasContent(&held.Row) {
-				held.Number = r.Number // of a process that had this name before
+				held.Number = r.Number // the number comes from a process that had this name before
 				c.replaceOwnRow(held.Row)
 			}
 			continue

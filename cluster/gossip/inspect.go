@@ -316,9 +316,9 @@ func count(in source) (uint64, error) {
 	switch {
 	case b < 0x80:
 		return uint64(b), nil
-	case b >= 0xcc && b <= 0xcf: // of 1, 2, 4 or 8 bytes
+	case b >= 0xcc && b <= 0xcf: // a number of 1, 2, 4 or 8 bytes
 		return number(in, 1<<(b-0xcc))
-	case b >= 0xd0 && b <= 0xd3: // the same, with a sign
+	case b >= 0xd0 && b <= 0xd3: // a number of 1, 2, 4 or 8 bytes with a sign
 		size := 1 << (b - 0xd0)
 		n, err := number(in, size)
 		if err == nil && n>>(8*size-1) != 0 {

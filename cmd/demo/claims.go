@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	leastUsed  = 97 // of a hundred units of the limit, while all regions send requests
-	leastMoved = 90 // of a hundred units, in the region to which demand has moved
+	leastUsed  = 97 // minimum number of used units of a hundred units of the limit, while all regions send requests
+	leastMoved = 90 // minimum number of used units of a hundred units, in the region to which demand has moved
 	// mostLate is the fraction of the checks of the Global limit that may take longer than
 	// a round trip to another region, in addition to the fraction of the checks of the
 	// Regional limit that do.

@@ -145,7 +145,7 @@ func TestRegionalChecksShowWaitsOfTheMachine(t *testing.T) {
 	calm := sum(r.tally.answers, func(a *answer) bool {
 		return !near([]span{lab.Between(r.happened[3].from, r.happened[4].from)}, a.check)
 	}).answered()
-	part := func(path string, calm, late int) { // of a thousand
+	part := func(path string, calm, late int) { // late is the number of late checks of a thousand
 		r.checks(calm*late/1000, path, 110*time.Millisecond)
 		r.checks(calm*(1000-late)/1000, path, time.Millisecond)
 	}

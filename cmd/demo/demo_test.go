@@ -63,7 +63,7 @@ type demo struct {
 	cmd    *exec.Cmd
 	lines  *bufio.Scanner
 	output strings.Builder
-	pids   map[int]bool // of all gateways so far
+	pids   map[int]bool // process ids of all gateways so far
 
 	longest int // line, in characters
 }

@@ -34,23 +34,23 @@ type fleet struct {
 	replicas int
 	limit    int64
 	per      time.Duration
-	token    string        // of the gateways' admin API
+	token    string        // token for the admin API of the gateways
 	timeout  time.Duration // maximum time that a check waits for other gateways
 	served   bool          // it runs until Ctrl-C, with a page whose buttons cut and slow links
 
 	// The fields below are zero except in a soak.
-	Endurance               // of each gateway that a soak starts
+	Endurance               // the Endurance of each gateway that a soak starts
 	aftermath time.Duration // time after the end of a step in which the step still loosens the bounds of windows
 
 	polls sync.WaitGroup
 
 	mu       sync.Mutex
-	current  []*incarnation // of each gateway, nil if it has not started; the last gateway exists for a while
+	current  []*incarnation // the incarnation of each gateway, nil if it has not started; the last gateway exists only for a while
 	all      []*incarnation
 	happened []happening
 	lag      time.Duration // maximum lag of a replica
 	broken   []string      // broken promises, in words
-	version  uint64        // of the rules
+	version  uint64        // version of the rules
 	away     []bool        // by gateway: whether it is on the other side of the cut
 	slowed   []bool        // by gateway
 	asks     []int         // regions from which the region of each request is drawn; if empty, all requests go to the first region

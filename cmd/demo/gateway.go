@@ -53,7 +53,7 @@ type Settings struct {
 type Endurance struct {
 	Secrets   [][]byte
 	Snapshots string        // directory; no snapshots if empty
-	Skew      time.Duration // of the node's clock
+	Skew      time.Duration // how much the node's clock is ahead
 	Forget    time.Duration
 	MaxKeys   int
 }

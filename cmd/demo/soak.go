@@ -75,7 +75,7 @@ type soak struct {
 	endTraffic func()
 
 	// The fields below are about times without faults.
-	filled       []int64 // of each round, the percentage of a limit that a client had received before the median denial
+	filled       []int64 // for each round, the percentage of a limit that a client had received before the median denial
 	given, taken int     // number of answered requests whose units come back, and how many of these were allowed
 }
 

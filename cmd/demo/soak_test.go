@@ -129,7 +129,7 @@ func TestKilledGatewaysLoseUnitsSpentAfterOldestSnapshot(t *testing.T) {
 
 func TestStopIsJudgedByUsedUpKeys(t *testing.T) {
 	for name, test := range map[string]struct {
-		lost    int64 // of the last key
+		lost    int64 // lost units of the last key
 		at      place
 		denied  int
 		orderly bool

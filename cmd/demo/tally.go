@@ -18,7 +18,7 @@ const stallBound = timeout + 400*time.Millisecond
 type tally struct {
 	fleet *fleet
 	bound time.Duration        // a request that takes longer has stalled
-	delay *lab.SchedulingDelay // of the demo
+	delay *lab.SchedulingDelay // scheduling delay of the process of the demo
 
 	mu       sync.Mutex
 	answers  []answer

@@ -16,7 +16,7 @@ import (
 // exchange represents a request of echo for httplimit.
 type exchange struct {
 	framework.Exchange[*echo.Context]
-	err error // of a denial
+	err error // the error of a denial
 }
 
 // HTTP returns the request of net/http.

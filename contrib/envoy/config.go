@@ -30,10 +30,10 @@ type domain struct {
 	name     string
 	top      *level
 	parts    []part      // the descriptors in top, in the order of the file
-	limits   []*limit    // of the whole tree
+	limits   []*limit    // the limits of all descriptors, at every level
 	replaces []replacing // the names in all replaces fields
 
-	sum          [sha256.Size]byte // of the text of the domain
+	sum          [sha256.Size]byte // hash of the text of the domain
 	file         string            // position of the domain name, for errors about other domains
 	line, column int
 }
@@ -52,7 +52,7 @@ type entry struct{ key, value string }
 // descriptor is an element of a level.
 type descriptor struct {
 	key, value string
-	parts      []string // of a pattern: the value split at each *; nil if the value is not a pattern
+	parts      []string // for a pattern, the value split at each *; nil if the value is not a pattern
 	shared     bool     // all values that fit the pattern share a count
 	valued     bool     // Decided.Path contains the value of the request
 	limit      *limit

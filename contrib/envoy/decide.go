@@ -18,7 +18,7 @@ import (
 // item is a descriptor of a request, with a limit and a decision.
 type item struct {
 	descriptor *ratelimit.RateLimitDescriptor
-	limit      *limit                           // of the configuration; nil if no limit matches
+	limit      *limit                           // the limit in the configuration; nil if no limit matches
 	current    *rls.RateLimitResponse_RateLimit // the enforced limit, of the configuration or of the request; nil if there is no limit
 	path       string
 	limiter    *weir.Limiter // nil for a limit of zero units

@@ -28,8 +28,8 @@ type Options struct {
 	// spend twice the limit. Otherwise the algorithm is FixedWindow, and a window begins
 	// at the first request for its descriptor.
 	Sliding   bool
-	Scope     weir.Scope           // of all limits: Global counts over all regions of the node
-	Partition weir.PartitionPolicy // of all limits, while members are missing
+	Scope     weir.Scope           // scope of all limits: with Global, a limit counts over all regions of the node
+	Partition weir.PartitionPolicy // policy of all limits while members are missing
 
 	// ShadowMode sets the overall code of every response to OK. The statuses of
 	// descriptors and all other fields are unchanged.
@@ -101,13 +101,13 @@ type Service struct {
 
 	node    *weir.Node
 	o       Options
-	retry   time.Duration // of Follow
+	retry   time.Duration // pause before Follow connects again
 	refused loglimit.Line // for refused configurations
 	large   loglimit.Line // for requests that are too large
 	drained chan struct{} // closed by Drain
 	drain   sync.Once
 
-	releases releases // of Kuadrant's reservations
+	releases releases // releases of the reservations of Kuadrant
 
 	mu      sync.Mutex // held while current is replaced
 	current atomic.Pointer[book]

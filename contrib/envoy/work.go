@@ -18,7 +18,7 @@ import (
 const (
 	maxDescriptors = 255               // the maximum of Node.AllowAll
 	maxEntries     = 64                // in a descriptor; a configuration has at most 32 levels
-	maxBytes       = 4 << 20           // of all keys and values; gRPC's default for a message
+	maxBytes       = 4 << 20           // sum of all keys and values; equals gRPC's default for a message
 	maxHits        = 1_000_000_000_000 // the largest limit of a node
 	maxWork        = 1 << 24           // about 50 ms
 	workUnseen     = 1 << 16           // work between two checks of the deadline; about 0.2 ms

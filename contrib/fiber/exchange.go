@@ -18,7 +18,7 @@ import (
 type exchange struct {
 	framework.Exchange[fiber.Ctx]
 	header header
-	err    error // of a denial
+	err    error // the error of a denial
 
 	routing  *routing
 	readings [2]rules.Reading

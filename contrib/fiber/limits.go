@@ -56,7 +56,7 @@ func handler(l *framework.Limits[fiber.Ctx], err error) (fiber.Handler, error) {
 		return nil, err
 	}
 	exchanges := sync.Pool{New: func() any { return new(exchange) }}
-	var known atomic.Pointer[routing] // of the app of the last request
+	var known atomic.Pointer[routing] // the routing of the app that served the last request
 	return func(c fiber.Ctx) error {
 		if l.Skip != nil && l.Skip(c) {
 			return c.Next()

@@ -31,7 +31,7 @@ type admission struct {
 	trailer     atomic.Int64 // cost in the trailer, plus 1; 0 if the trailer has no cost
 
 	byRules  *httplimit.Admission
-	ended    httplimit.Ended // of byRules
+	ended    httplimit.Ended // the result with which byRules ends
 	mu       sync.Mutex
 	trailers http.Header // for byRules
 }

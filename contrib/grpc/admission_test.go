@@ -25,7 +25,7 @@ import (
 type model struct {
 	pb.UnimplementedTestServiceServer
 	entered, proceed chan struct{}
-	trailer          string // of each call; may be empty
+	trailer          string // trailer of each call; may be empty
 }
 
 func (m *model) work() {

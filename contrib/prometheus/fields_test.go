@@ -173,7 +173,7 @@ func requireSeries(t *testing.T, stats any, c prometheus.Collector, exported, un
 		name, ok := exported[path]
 		require.True(t, ok, "%T.%s has no metric: add one, here and to docs/metrics.md, or say why not", stats, path)
 		switch path {
-		case "LastError", "RefusedText": // of a Book: the file is not in force
+		case "LastError", "RefusedText": // both fields of a Book mean that a text is not in force
 			require.Equal(t, map[string]float64{name: 0}, changed, path)
 			return
 		case "Version": // a label

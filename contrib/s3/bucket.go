@@ -46,7 +46,7 @@ type Bucket struct {
 	bucket, prefix string // the prefix is empty, or ends with a slash
 	maxBytes       int64
 	partBytes      int           // defaultPartBytes except in tests
-	timeout        time.Duration // of a request
+	timeout        time.Duration // maximum time of a request
 
 	mu    sync.Mutex
 	swept time.Time // when sweep last finished

@@ -18,10 +18,10 @@ import "time"
 
 // Bounds are the rule by which a factor adapts.
 type Bounds struct {
-	Latency  time.Duration // of a request that is not slow; above zero
+	Latency  time.Duration // maximum latency of a request that is not slow; above zero
 	Slow     float64       // part of the requests that may be slow, from 0 to 1
 	Errors   float64       // part of the requests that may fail, from 0 to 1
-	Min, Max float64       // of the factor; 0 < Min <= Max
+	Min, Max float64       // bounds of the factor; 0 < Min <= Max
 	InFlight bool          // a limit of the rule bounds the requests in flight
 }
 
@@ -62,10 +62,10 @@ type State struct {
 	Factor  float64   `json:"factor"`
 	Ceiling float64   `json:"ceiling,omitempty"` // the factor that the backend bore at the last decrease; 0 if there was none
 	Reason  Reason    `json:"reason"`
-	At      time.Time `json:"at"`             // of the last change, by the clock of the node that decided
+	At      time.Time `json:"at"`             // time of the last change, by the clock of the node that decided
 	Until   time.Time `json:"until,omitzero"` // end of the published State, unless it is published again; zero for none
 
-	recent  totals    // of the last Samples
+	recent  totals    // totals of the last Samples
 	changed time.Time // last change, by the clock of this node
 	step    float64   // last step beyond the plateau; 0 before the first
 	rested  bool      // the factor has rested on the plateau

@@ -216,7 +216,7 @@ func (m *model) decide() {
 
 // figures are the results of a span of a run.
 type figures struct {
-	p99     float64 // of the latency, in seconds
+	p99     float64 // 99th percentile of the latency, in seconds
 	goodput float64 // requests that ended, a second
 	swing   float64 // half the distance of the 5th and 95th percentile of the factor in time, as a part of the median
 }

@@ -27,7 +27,7 @@ var quiet = slog.New(slog.DiscardHandler)
 const (
 	timeout = 100 * time.Millisecond
 	latency = 100 * time.Microsecond
-	forget  = 2 * time.Minute // of a world's nodes
+	forget  = 2 * time.Minute // Config.Forget of the nodes of a world
 )
 
 // world is a set of nodes on hosts named "a", "b", "c" and so on. The network is in memory and

@@ -33,7 +33,7 @@ type Occasion struct {
 	Interval
 	Kind  int   // a window has the highest kind of its occasions, and kind 0 without any
 	Extra int64 // number of additional admissions that a window may hold
-	Once  bool  // of all such occasions of a window, only the greatest Extra counts
+	Once  bool  // if a window has several occasions with Once, only the greatest Extra of them counts
 }
 
 // InFlight returns the number of admissions that were in progress at any time from one round trip

@@ -69,7 +69,7 @@ type Registry struct {
 // registered is a limit of this node.
 type registered struct {
 	Limit
-	algorithms              []versionAlgorithm // of Limit and of lower Versions, by Version
+	algorithms              []versionAlgorithm // algorithms of Limit and of its lower Versions, sorted by Version
 	loggedHere, loggedThere bool
 }
 

@@ -62,7 +62,7 @@ func newLAN(t *testing.T, hosts int) *lan {
 func (l *lan) switches() string     { return l.prefix + "sw" }
 func (l *lan) host(i int) string    { return fmt.Sprint(l.prefix, "h", i) }
 func (l *lan) port(i int) string    { return fmt.Sprint("port", i) }
-func (l *lan) address(i int) string { return fmt.Sprint("192.0.2.", i+1) } // of TEST-NET-1
+func (l *lan) address(i int) string { return fmt.Sprint("192.0.2.", i+1) } // an address of TEST-NET-1
 
 // endpoint returns the address and the port of the node on host i.
 func (l *lan) endpoint(i int) string { return l.address(i) + ":7946" }

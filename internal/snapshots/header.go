@@ -36,7 +36,7 @@ const (
 	saltBytes = 16
 	idBytes   = 8
 	tagBytes  = 16
-	maxText   = 255 // of Node and of Build
+	maxText   = 255 // maximum length of Node and of Build
 	// maxHeader bounds the size of a header.
 	maxHeader = fixedBytes + 2*(1+maxText) + 2 + epoch.StateBytes
 	// fixedBytes is the size of the header before its texts.

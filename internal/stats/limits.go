@@ -42,7 +42,7 @@ type Limits struct {
 	named  map[string]*Limit
 	others Limit
 
-	uncounted Limit // of Uncounted
+	uncounted Limit // the result of Uncounted
 }
 
 // Limit counts the decisions of all limits of one name. It is striped by the hash of the

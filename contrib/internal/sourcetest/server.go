@@ -14,7 +14,7 @@ import (
 // Server is a process that serves at an address.
 type Server struct {
 	Command func() *exec.Cmd // returns the command that starts the process
-	Addr    string           // of TCP
+	Addr    string           // TCP address
 
 	cmd   *exec.Cmd
 	ended chan struct{}

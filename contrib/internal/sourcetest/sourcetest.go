@@ -27,7 +27,7 @@ type Source interface {
 
 // Store is a server with the text of the rules. The text is at one place, such as a key.
 type Store struct {
-	Addr string // of the server
+	Addr string // address of the server
 
 	// Open returns a Source that reads the text from the server at addr.
 	Open func(t *testing.T, addr string, poll, timeout time.Duration) Source

@@ -40,7 +40,7 @@ type Budget struct {
 	log     *slog.Logger
 	start   time.Time
 	clients *pool // this pool is shared by all of the ports for services
-	probes  *pool // of the port for probes
+	probes  *pool // the pool of the port for probes
 }
 
 // NewBudget returns the budget of a process that may open the given number of files.

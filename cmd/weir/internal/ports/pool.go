@@ -18,7 +18,7 @@ type pool struct {
 	mu      sync.Mutex
 	ports   []*Port
 	open    int
-	origins map[string]*source // of the open connections
+	origins map[string]*source // the sources of the open connections
 }
 
 // source is an origin of open connections.
@@ -99,7 +99,7 @@ func (p *pool) shed(now int64) []*conn {
 // connections, and nothing from new connections of other ports.
 func (p *pool) worst(now int64) *conn {
 	var all []set
-	var fresh set // of the port that has most
+	var fresh set // the new connections of the port that has most of them
 	news := 0
 	for _, port := range p.ports {
 		all = append(all, port.fresh, port.kept)

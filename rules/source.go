@@ -106,18 +106,18 @@ const (
 // an invalid text, the last valid version stays in force, and the error is logged and reported in Stats.
 // Poll of the options must be zero.
 func OpenSource(ctx context.Context, node *weir.Node, source Source, o BookOptions) (*Book, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	switch {
-	case source == nil:
+	if source == nil {
 		return nil, fmt.Errorf("%w OpenSource: the Source is nil: use NewSource, or Static for a Set", weir.ErrInvalid)
-	case o.Poll != 0:
-		return nil, fmt.Errorf("%w BookOptions.Poll: %v: only Open has it, use SourceOptions.Poll", weir.ErrInvalid, o.Poll)
 	}
 	b := newBook(node, node, o.Logger)
 	b.source, b.stats.Source, b.cache = source, source.Name(), o.Cache
-	known, err := b.readFirst(ctx)
+	known, err := "", ctx.Err()
+	if err == nil && o.Poll != 0 {
+		err = fmt.Errorf("%w BookOptions.Poll: %v: only Open has it, use SourceOptions.Poll", weir.ErrInvalid, o.Poll)
+	}
+	if err == nil {
+		known, err = b.readFirst(ctx)
+	}
 	if err != nil {
 		return nil, errors.Join(err, b.closeSource())
 	}

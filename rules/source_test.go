@@ -198,4 +198,16 @@ func TestBookClosesItsSource(t *testing.T) {
 	_, err := OpenSource(t.Context(), startNode(t), s, BookOptions{})
 	require.ErrorContains(t, err, "fake.yaml:1:8: ")
 	require.Equal(t, 1, s.closed)
+
+	done, cancel := context.WithCancel(t.Context())
+	cancel()
+	s = &closable{newFakeSource(ratedFile(1, 10)), 0}
+	_, err = OpenSource(done, startNode(t), s, BookOptions{})
+	require.ErrorIs(t, err, context.Canceled)
+	require.Equal(t, 1, s.closed)
+
+	s = &closable{newFakeSource(ratedFile(1, 10)), 0}
+	_, err = OpenSource(t.Context(), startNode(t), s, BookOptions{Poll: time.Second})
+	require.ErrorIs(t, err, weir.ErrInvalid)
+	require.Equal(t, 1, s.closed)
 }

@@ -81,8 +81,10 @@ type Config struct {
 	RegionSecrets map[string][][]byte
 
 	// CertificateNames are, for Region and each of Regions, the URIs or DNS names in the certificates of
-	// its nodes. A part may be "*", or "{name}" for the Name of the node. This field requires TLS. If nil,
-	// a trusted certificate is valid for any name and region (docs/regions.md).
+	// its nodes, such as "spiffe://example.org/eu/gateway/{name}" or "*.ap.gateways.internal". A whole
+	// part, between slashes or dots, may be "*", or "{name}" for the Name of the node. A certificate with
+	// names of two regions is refused. The certificate of a dialled node need not have the dialled host.
+	// This field requires TLS. If nil, a trusted certificate is valid for any name and region.
 	CertificateNames map[string][]string
 
 	// Timeout is how long a check waits for other nodes: three quarters for the owner, and the rest

@@ -18,8 +18,8 @@
 // # Versions
 //
 // Both ends of a connection state the versions of the protocol that they speak, and use
-// the newest common version ([Protocol]). A release speaks [Version] and the previous
-// version. docs/upgrades.md states the rules for changes of the wire format.
+// the newest common version ([Protocol]). A release speaks [Version], which has the rules for changes
+// of the wire format, and the previous version.
 //
 // # The roster
 //

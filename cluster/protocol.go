@@ -3,8 +3,34 @@ package cluster
 import "fmt"
 
 // Version is the newest version of the peer protocol that this release speaks. A release also speaks
-// the previous version, so that a rolling upgrade does not split a cluster. docs/upgrades.md states the
-// rules for changes of the wire format. Version 1 may change until release 0.1.0.
+// the previous version, so that a rolling upgrade does not split a cluster. Version 1 may change until
+// release 0.1.0.
+//
+// The hello of each end of a connection states a range of versions and a set of capabilities. The
+// connection speaks the newest common version, and has the common capabilities.
+//
+// A node ignores unknown fields of a hello, of metadata and of the records of a roster, unknown bytes
+// after a ping or pong, unknown kinds of frame up to 64 KiB, and unknown capabilities. An unknown op of a
+// request has no effect (wire.Unknown). An unknown status of the handshake closes the connection.
+//
+// A change of the wire format observes these rules:
+//
+//   - A change of a form that nodes already send raises Version by one, once for each release. An
+//     optional new message takes a bit of the capabilities instead.
+//   - The sender writes the older form if the peer or the batch has the older version, or lacks the
+//     capability. The receiver reads both forms. Two versions later, the older form is removed.
+//   - A request that other members pass on is in the oldest form, because its sender does not know the
+//     version of the destination. A new form is sent two versions later.
+//   - The bytes before the hellos, the header of a frame, and the meaning of a known field do not
+//     change in a single release. A release first accepts both forms, and the next release sends the
+//     new form.
+//   - Gossip has no connection whose ends could agree. Metadata and records get new fields, and never
+//     a new "version" (gossip/wire.go). A new field is an optional number, a text of at most 1 KiB, or
+//     a flat list. The metadata of a member has at most 512 bytes. The protocol version of memberlist
+//     stays.
+//   - Each number on the wire keeps its bound, and unknown input costs no memory before it is read.
+//   - TestNodesSpeakTheNewestCommonVersion gets the new pairs of versions, and
+//     TestGossipOfTwoVersionsConforms the new cluster. A test sends both forms of each changed message.
 const Version = 1
 
 // capabilities has the bits of the capabilities of this release, which has no capabilities yet.

@@ -25,7 +25,7 @@ import (
 )
 
 // nextRelease contains the changes of the source code that turn this release into a next release, which keeps
-// the rules of docs/upgrades.md: the version of the peer protocol rises, and frames of the stream end with an
+// the rules of cluster.Version: the version of the peer protocol rises, and frames of the stream end with an
 // additional byte. A node sends the older form to a member of this release, and reads both.
 var nextRelease = []struct{ file, from, to string }{
 	{"cluster/protocol.go", "const Version = 1\n", "const Version = 2\n"},

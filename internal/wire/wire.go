@@ -6,7 +6,7 @@
 // a Limiter, and sources are known to this release. The owner and the asker rely on that and do
 // not check values again.
 //
-// The bytes are a contract with other versions: docs/upgrades.md has the rules for changes.
+// The bytes are a contract with other versions: the comment of cluster.Version has the rules for changes.
 package wire
 
 import (

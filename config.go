@@ -143,7 +143,7 @@ const (
 	// defaultSnapshotEvery bounds the loss if all nodes crash to the units of the last minute, and
 	// of the time in which a snapshot is written.
 	defaultSnapshotEvery = time.Minute
-	maxSnapshotEvery     = 5 * time.Minute // well below the ten minutes on which internal/snapshots relies
+	maxSnapshotEvery     = 5 * time.Minute // internal/snapshots requires that this is well below ten minutes
 	maxReplicas          = 8
 	maxRegionShare       = 1_000_000
 )

@@ -217,7 +217,8 @@ type Holds struct {
 	Lost  uint64 `json:"lost"`
 }
 
-// Reservations counts reservations by their end, and the units that their ends returned and debited.
+// Reservations counts reservations by how they ended, and the units that were returned and debited
+// when they ended.
 type Reservations struct {
 	Made          uint64 `json:"made"`
 	Settled       uint64 `json:"settled"`

@@ -22,10 +22,10 @@ func (s *Store) TakeAll(asks []Ask, now int64, results []Result) bool {
 	return all
 }
 
-// TakeAllParts is like TakeAll, but if wholes[i] is not nil, asks[i] is judged by the limit
-// that SetPart has set for its ID as a part of wholes[i], and TakeAllParts sets the Limit of the
-// ask to it. If no such part is set, TakeAllParts takes no asks and sets no results, and known is false.
-// wholes may be shorter than asks.
+// TakeAllParts is like TakeAll, but if wholes[i] is not nil, asks[i] is judged by the limit that SetPart
+// has set for its ID as a part of wholes[i], and TakeAllParts sets the Limit of asks[i] to this limit.
+// If no such part is set, TakeAllParts takes no asks and sets no results, and known is false. wholes may
+// be shorter than asks.
 func (s *Store) TakeAllParts(asks []Ask, wholes []*Limit, now int64, results []Result) (all, known bool) {
 	var few [16]uint64
 	shards := few[:0]

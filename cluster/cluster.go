@@ -285,10 +285,10 @@ type Stats struct {
 	SchedulingDelay time.Duration // how late the timers of this process fire, at most a second; the failure detector allows for this delay
 	JoinError       string        // why the last attempt to join failed; empty after a success
 	JoinedCount     int           // the number of addresses that the last attempt has joined; it tries only addresses that gossip does not have
-	// Unanswered maps each entry of Config.Join that stands for other nodes, and has not led to a
-	// member since Start, to the problem of the last attempt, such as a name that does not resolve, or
-	// an address that does not answer. Before the first attempt it contains every entry, and later none
-	// that stands for this node alone.
+	// Unanswered contains the entries of Config.Join that have not led to a member since Start. The
+	// value of an entry is the problem of the last attempt, such as a name that does not resolve, or an
+	// address that does not answer. Before the first attempt, Unanswered contains every entry. After
+	// it, Unanswered contains no entry that stands for this node alone.
 	Unanswered map[string]string
 }
 

@@ -31,8 +31,8 @@
 //
 // Members that forgot a member beyond a partition spread a tombstone of this member once gossip reaches
 // it again. The member answers with a greater epoch, and joins again. Until then, for some 5 seconds at
-// most, the member stays in the roster of the members of its own side, because they may have been
-// forgotten too, and receive their own tombstones later.
+// most, the member stays in the rosters of its own side, because the other members of this side may
+// have been forgotten too, and receive their own tombstones later.
 //
 // # Failure detection
 //
@@ -65,10 +65,10 @@
 // A process that was suspended must not take other members for silent. So the time between two looks at
 // a member counts only up to the planned time and 20 ms. If a look is later than that, a second look
 // decides, because frames that arrived meanwhile may not have been read (after Lifeguard, arXiv
-// 1707.00788). Likewise, a process that notices more than 2 ms late that the wait of an ask has passed
-// looks once more for an answer, and a process that notices late that no frame has arrived over a
-// connection reads once more. While a process handles the frames of a member, that member is not
-// silent.
+// 1707.00788). The same applies to the wait of an ask: if the process notices the end of the wait more
+// than 2 ms late, it looks once more for an answer. If the process notices late that no frame has
+// arrived over a connection, it reads once more. While a process handles the frames of a member, that
+// member is not silent.
 //
 // A member whose process ends is disconnected at once, because the system closes the connections of the
 // process. Silence reveals a frozen process or a failed machine.

@@ -34,7 +34,7 @@ const (
 type outbox struct {
 	conn    net.Conn
 	wait    time.Duration   // how long a write may take; writeWait, and writeWaitAbroad for other regions
-	writers *sync.WaitGroup // counts the writer and the goroutines that write pings; it also counts the goroutine that calls close, so it is not zero when one of these starts
+	writers *sync.WaitGroup // counts the writer and the goroutines that write pings; the goroutine that calls close is counted, too, so that the count is not zero when a writer starts
 
 	mu      sync.Mutex
 	buf     []byte

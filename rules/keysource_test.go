@@ -110,8 +110,8 @@ func TestUnambiguousQueryHasOneValue(t *testing.T) {
 	require.NotZero(t, single)
 }
 
-// A path that is not ambiguous has the value that a ServeMux finds, and that a server finds that decodes
-// the path before it splits it.
+// For a path that is not ambiguous, pathValue finds the same value as a ServeMux, and as a server that
+// decodes the path before it splits it.
 func TestPathValueIsThatOfServeMux(t *testing.T) {
 	const pattern = "/{a}/{id}/"
 	rule := mustParse(t, oneRule("match: {path: '"+pattern+"'}\nkey: path:id\nmissing_key: skip\nlimit: {rate: 1, per: 1s}")).Rules()[0]

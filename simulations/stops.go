@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// This file computes which counts survive a stop of all nodes of a region. For each node
-// that ended, the newest of its snapshots that were loaded later is its last snapshot.
+// This file computes which counts survive a stop of all nodes of a region. The last
+// snapshot of a node that ended is the newest one of its snapshots that was loaded later.
 // Every unit that was counted before the oldest of these last snapshots is in one of them:
-// in that of the node that counted the unit, or in that of the node that took the unit
+// in the last snapshot of the node that counted the unit, or of the node that took the unit
 // over. If no counts moved for long enough before the stop (isUnmoved), as many of the last
 // snapshots may be lost as there are copies of each count. If all nodes left in order, the
 // snapshots of each were loaded and no snapshot was lost, then no count is missing. The
@@ -38,10 +38,10 @@ func (s *stage) recordOutages(ended ...int) {
 // savedFor returns the times until which snapshots have the changes that the end of a host
 // in the crash c may have lost. The time takes applies to spends. It is the result of
 // savedUntil for the outage to which the crash belongs. The time refunds applies to the
-// refunds and resets that the host executed. It is the beginning of the last loaded
-// snapshot of the host, because the last node to leave executes requests even after it has
-// written its snapshot. If the crash belongs to no outage, or nodes write no snapshots,
-// takes is below zero and refunds is c.at.
+// refunds and resets that the host executed. refunds is the time at which the writing of
+// the last loaded snapshot of the host began, because the last node to leave executes
+// requests even after it has written its snapshot. If the crash belongs to no outage, or
+// nodes write no snapshots, takes is below zero and refunds is c.at.
 func (s *stage) savedFor(c crash, host int) (takes, refunds time.Duration) {
 	i := slices.IndexFunc(s.outages, func(o outage) bool {
 		return o.region == s.hosts[host].region && c.at <= o.at && c.at > o.at-moving
@@ -118,6 +118,7 @@ func (s *stage) lastLoaded(host string, end, outage time.Duration) time.Duration
 	return newest
 }
 
-// isUnmoved reports whether a region was quiet for so long before an outage that each count
-// was at its owner and at the members with copies, and in their last snapshots.
+// isUnmoved reports whether a region was quiet long enough before an outage. Each count was
+// then at its owner and at the members with copies, and was in the last snapshots of these
+// members.
 func (s *stage) isUnmoved(o outage) bool { return s.wasQuiet(o.region, o.at-moving-s.Snapshots, o.at) }

@@ -442,10 +442,10 @@ func (h *Holdings) agree(region int, print uint64) bool {
 
 // applyReceived applies the statement of another region about units that it has received.
 // Units that the region no longer has return to this region. If the statement is from the
-// member that had them, they return as unspent, except for the debt of the region and for
-// spent units that moved with them. Otherwise they return as spent, because their state is
-// unknown. isNew reports whether the statement has a higher number than all previous
-// statements of the region.
+// member that had these units, they return as unspent units, except for the debt of the
+// region and for spent units that moved with them. Otherwise they return as spent, because
+// their state is unknown. isNew reports whether the statement has a higher number than all
+// previous statements of the region.
 func (h *Holdings) applyReceived(x *holding, a *account, st *Statement, t Time) (isNew bool) {
 	if st.Series > a.series {
 		a.series, a.theirs = st.Series, 0
@@ -514,9 +514,10 @@ func (x *holding) catchUp(l *bucket.Limit) {
 // grant gives units to a region. First it returns units that this region has received from that
 // region, then it grants units of the initial part of this region. The rule determines how many
 // of the units in both regions each region should have. A region without demand keeps a small
-// part of its initial units, so that it can start, unless the requesting region had to deny an
-// ask that is larger than all of its own units. Units of a third region go back to that region,
-// where they can be requested.
+// part of its initial units, so that it can start when demand comes. It gives up this part,
+// too, if the requesting region had to deny an ask that is larger than all units of the
+// requesting region. Units of a third region go back to that region, where they can be
+// requested.
 func (h *Holdings) grant(x *holding, region int, st *Statement, answer *Statement, t Time) {
 	a := &x.accounts[region]
 	h.measure(x, t.Monotonic)

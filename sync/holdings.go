@@ -134,7 +134,7 @@ type account struct {
 	receivedUntil int64 // monotonic time until which the received units may be spent
 	owes          int64 // spent units that moved with returned units, as long as the region may not know of them
 	number        int64 // number of the last statement to the region
-	asked         int64 // number of the first statement that asked which units of this region it has, because that is not known
+	asked         int64 // number of the first statement that asked which units of this region the other region has; used while that is not known
 	sent          int64 // monotonic time of the last statement to the region
 	waits         bool  // the last statement has no answer yet
 	wants         bool  // the last statement was a request for units

@@ -47,7 +47,7 @@ type Stream struct {
 	caps  Caps
 
 	mu        sync.Mutex
-	clock     int64       // stream time, which is now or later: it rises with each call that queues items, so that it orders the items
+	clock     int64       // stream time, which is now or later. It rises with each call that queues items, and so determines the order of the items
 	number    uint64      // number of the last frame
 	sent      uint64      // number of items in all frames so far
 	moves     uint64      // number of the last transfer; a transfer that arrives twice is applied once
@@ -534,8 +534,8 @@ func (s *Stream) Time() int64 {
 	return s.clock
 }
 
-// Acknowledged reports whether a member has acknowledged all data that was owed to it, queued for
-// it or in flight at the stream time at, and no review is in progress.
+// Acknowledged reports whether no review is in progress, and the member has acknowledged all data
+// that was owed to it, queued for it or in flight to it at the stream time at.
 func (s *Stream) Acknowledged(member Member, at int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -103,8 +103,8 @@ func (h *Host) Paused() time.Duration {
 // paused.
 func (h *Host) resumeTime(at time.Time) time.Time { return h.pauses.resumeTime(at) }
 
-// pauses is a sequence of pauses. Pauses begin at from and after each further period of
-// every. The zero value has no pauses.
+// pauses is a sequence of pauses. The first pause begins at the time from, and a further
+// pause begins after each period of length every. The zero value has no pauses.
 type pauses struct {
 	from         time.Time
 	pause, every time.Duration

@@ -238,9 +238,9 @@ func (p *peer) handleDrop() {
 	}
 }
 
-// refusal returns the problem because of which a node that requests a region may not ask
-// here, and the reason under which the refusal counts, if any. The problem is empty if
-// the node may ask.
+// refusal reports whether a node that requests a region may not ask this member. The
+// problem describes why, and is empty if the node may ask. The refusal is counted under the
+// reason, unless the reason is empty.
 func (m *member) refusal(from *member, region string) (reason, problem string) {
 	switch {
 	case from.config.Seed != m.config.Seed:

@@ -10,8 +10,9 @@ type Connections struct {
 	Connected [][]int
 	Direct    []bool // Direct[j]: this node is connected to member j, or presumes so
 	Stalled   []bool // Stalled[j]: this node is connected to member j, which has stalled
-	// Ended[j]: member j is not on the side of this node, and its host refuses the connections of all
-	// members of this side that watch it, of which there is at least one.
+	// Ended[j]: member j is not on the side of this node. At least one member of this side watches
+	// member j, and the host of member j refuses the connections of all members of this side that
+	// watch it.
 	Ended []bool
 }
 

@@ -427,8 +427,9 @@ func TestTickKeepsTombstonesOfLivingMembers(t *testing.T) {
 	require.Len(t, r.entries, 2)
 }
 
-// Members beyond a partition may have forgotten all members of this side. A node that dropped them
-// in turn, as their tombstones arrive, would be alone with the counts that they hold as well.
+// Members beyond a partition may have forgotten all members of this side. Suppose that a node
+// dropped the members of its own side as their tombstones arrive. The node would then be alone,
+// although the dropped members hold the same counts.
 func TestLivingMemberStaysUntilItAnswersItsTombstone(t *testing.T) {
 	serving := func() *Roster {
 		r := rosterOf("a")

@@ -29,9 +29,9 @@ const (
 	// maxSmall is the maximum number of members of a small cluster, dead members included.
 	maxSmall = 4 * smallCluster
 	cycles   = 4
-	// smallSide is the number of other members below which a side that is no majority watches members
-	// that it does not reach. The probability that a partition separates a connected set of this
-	// size from the other members of its side is below 1e-12.
+	// A side watches members that it does not reach only if the side is no majority and has fewer
+	// than smallSide other members. The probability that a partition separates a connected set of
+	// this size from the other members of its side is below 1e-12.
 	smallSide = 32
 	// A node watches at most maxTried+1 disconnected members in each direction of a cycle.
 	maxTried = 32

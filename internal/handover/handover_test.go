@@ -223,8 +223,9 @@ func TestLeaveEndsWhileLeaverDecidesChecks(t *testing.T) {
 	})
 }
 
-// The owner of a count and the member that replaces the leaver as its replica are disconnected, so
-// the owner cannot replace the replica before it crashes.
+// The leaver has a replica of a count. The owner of the count is disconnected from the member that
+// becomes the next replica. So the owner cannot send the count to that member before the owner
+// crashes.
 func TestLeaverSendsItsReplicasAndLastUnits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := weirtest.NewNetwork(1, weirtest.Link{Latency: time.Millisecond})

@@ -99,9 +99,9 @@ func (h *Handover) enlist() {
 }
 
 // mayServe reports whether a joiner has all counts that it needs. If no member serves, only the
-// eldest joiner begins to serve, with the counts of the leaving members. Before that, it waits for
-// HearFor after it has met other nodes, because nodes that start together may meet each other
-// before they hear of a serving member.
+// eldest joiner begins to serve, with the counts of the leaving members. The eldest joiner first
+// waits for HearFor after it has met other nodes, because nodes that start together may meet each
+// other before they hear of a serving member.
 func (h *Handover) mayServe(v *view.View) bool {
 	if len(v.Points) == 0 {
 		if v.Met != 0 && uint64(h.cfg.Env.Monotonic()-v.Met) < uint64(HearFor) {

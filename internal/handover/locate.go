@@ -14,8 +14,8 @@ import (
 
 // A node that waits for authority receives it when the holder transfers it, however long that takes:
 // a distant holder with many counts is slow, but not faulty. So no wait has a timeout. Instead, a
-// node that has waited for locateEvery asks all members which of the ranges they have, and repeats
-// this while it waits:
+// node that has waited for locateEvery asks all members which of the awaited ranges they have, and
+// repeats this every locateEvery:
 //
 //	request  asker 8 | ranges | for each: first 8, last 8
 //	answer   unclear 1 | ranges

@@ -140,8 +140,9 @@ func (h *Handover) Run() {
 // Stir ends the rest of Run, and does not block.
 func (h *Handover) Stir() { env.Signal(h.stirred) }
 
-// sweep makes the stream forget tallies that have recovered, and old resets. It calls Sweep once
-// for each collectEvery in the time since, but at least once and at most maxSweeps times.
+// sweep makes the stream forget old resets, and tallies whose units have recovered. It calls
+// Sweep once for each collectEvery in the time since, but at least once and at most maxSweeps
+// times.
 func (h *Handover) sweep(since time.Duration) {
 	for range min(max(1, since/collectEvery), maxSweeps) {
 		h.stream.Sweep(h.cfg.Env.Now())

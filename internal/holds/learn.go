@@ -18,7 +18,7 @@ import (
 // it has asked every reachable member. A range stays known while this node has authority over the
 // range, because no other member grants holds in the meantime. The node asks again once it reaches
 // a member that it did not reach before: that member may have holds that other members granted
-// meanwhile, or this node may have been the node that was not reached.
+// meanwhile, for example because this node was cut off.
 type known struct {
 	ranges atomic.Pointer[countsync.Ranges]
 

@@ -22,10 +22,10 @@ const (
 	// instant of virtual time.
 	DeclareEvery = 5*time.Second - 7
 	// declareRested is the interval once the node has sent the limits to each neighbor, until a limit or a
-	// connection changes. These declarations only replace lost messages.
+	// connection changes. They are only needed if an earlier declaration was lost.
 	declareRested = time.Minute - 7
-	// maxNames is the maximum number of names in a Registry. Limits with further names are not
-	// compared.
+	// maxNames is the maximum number of names in a Registry. Once a Registry has this number
+	// of names, it does not compare limits with other names.
 	maxNames = 4096
 	// maxVersions is the maximum number of Versions of a name whose Algorithm a Registry remembers: the
 	// highest.

@@ -34,9 +34,9 @@ func earlierID(id bucket.ID) bucket.ID { return bucket.ID{Hi: id.Hi, Lo: id.Lo ^
 
 func pauseID(id bucket.ID) bucket.ID { return bucket.ID{Hi: id.Hi, Lo: id.Lo ^ pauseMask} }
 
-// CountIDs returns the IDs of all counts of the key of an ask: those that it may have because of bans and
-// pauses, and its own. A reset must delete them in this order: a ban that is found before its reset then
-// has the earlier reset number of the key.
+// CountIDs returns the IDs of all counts of the key of an ask: the counts that the key may have because
+// of pauses and bans, and then the count of the key itself. A reset must delete them in this order: a ban
+// that is found before its reset then has the earlier reset number of the key.
 func CountIDs(a *wire.Ask) (ids []bucket.ID) {
 	if a.Pauses {
 		ids = append(ids, pauseID(a.ID))

@@ -8,9 +8,9 @@ import (
 // openSlots is a power of two above the number of seconds in longestLife.
 const openSlots = 1 << 12
 
-// open counts the reservations that are neither settled nor carried, by the second in which they
-// expire. So no goroutine and no list is needed to find reservations that are never settled. All
-// times are by the monotonic clock. The zero open has counted no reservation.
+// open counts the reservations that are neither settled nor carried (Reservation.Text), by the second
+// in which they expire. So no goroutine and no list is needed to find reservations that are never
+// settled. All times are by the monotonic clock. The zero value has counted no reservation.
 type open struct {
 	made  atomic.Uint64
 	over  atomic.Uint64                     // number of expired reservations

@@ -9,7 +9,8 @@
 // The race detector watches every access to memory. It makes a test seven to ten times as slow, and
 // makes the scheduler and sync.Pool choose at random. It finds goroutines that access the same memory.
 // More keys, a repeated schedule, or a test of a single goroutine add no such accesses. So some tests
-// are smaller under the detector, or are skipped. The plain run has each promise at full size.
+// are smaller under the detector, or are skipped. The run without the detector tests each promise at
+// full size.
 //
 // rapid draws the same examples in each run, so that a test fails because of a change and not by
 // chance. WEIR_SEED=7 selects the examples of another seed, and WEIR_SEED=0 new examples in each run,

@@ -126,8 +126,9 @@ func (r *Result) Append(op Op, b []byte) []byte {
 	return b
 }
 
-// UnmarkStoodIn clears StoodIn in all results of an answer. A member that passes a request on calls
-// it before it returns the answer, if the request was not for the member that has answered.
+// UnmarkStoodIn clears StoodIn in all results of an answer. A member that has passed on a request
+// calls UnmarkStoodIn before it returns the answer, unless the request was for the member that has
+// answered.
 func UnmarkStoodIn(op Op, answer []byte) {
 	stride := op.properties().resultBytes
 	for at := ResponseHeaderBytes; stride > 0 && at+stride <= len(answer); at += stride {

@@ -50,9 +50,9 @@ func (g *gossipCluster) findAddress(ctx context.Context, bound net.Addr) error {
 }
 
 // firstReachable returns the first of addrs at which other machines reach the socket that is bound. The
-// result has the family of the socket, and is a loopback address only if the socket is bound to a
-// loopback address, because many machines resolve their own name to a loopback address. If advertise is
-// an address, firstReachable returns that address unchecked.
+// result has a family that the socket accepts, and is a loopback address if, and only if, the socket is
+// bound to one, because many machines resolve their own name to a loopback address. If advertise is an
+// address, firstReachable returns that address unchecked.
 func firstReachable(advertise string, addrs []string, bound net.Addr) (netip.AddrPort, error) {
 	if a, err := netip.ParseAddrPort(advertise); err == nil {
 		return a, nil

@@ -156,8 +156,8 @@ func (b *Book) follow(ctx context.Context) {
 func (b *Book) Current() *Snapshot { return b.current.Load() }
 
 // Replace puts a Set in force, as a new text of the source would, and until the source has one. The error
-// is that of a lower version, of a new algorithm at the same version, or of the node. The Set in force
-// then stays.
+// is that of a nil Set, of a lower version, of a new algorithm at the same version, of a published text in
+// force with the same version and other bytes, or of the node. The Set in force then stays.
 func (b *Book) Replace(set *Set) error {
 	if set == nil {
 		return fmt.Errorf("%w Book.Replace: the Set is nil: use the Set that Parse returned", weir.ErrInvalid)

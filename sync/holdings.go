@@ -20,8 +20,8 @@ import (
 // A grant has a term. The region that has received a grant renews it while the units are needed,
 // returns units that are not needed, and loses the rest when the term ends. The region that has
 // granted these units adds them to its own as spent units, after a margin. If a region is
-// disconnected, or has lost its memory, the other regions therefore lack units only for a term and
-// a Per, and no region has to detect this.
+// disconnected, or has lost its memory, the other regions therefore lack units only for a term, the
+// margin and a Per, and no region has to detect this.
 //
 // For each id, only the node that answers for it decides. Methods are safe for concurrent use.
 // The store is given the limit that judges an id, so that a Take of the id needs only the store,

@@ -125,7 +125,8 @@ func (w *Snapshot) writeCounts(now int64) {
 	})
 }
 
-// writeCount appends a count, or the next piece of a log, and reports whether more pieces follow.
+// writeCount appends a durable count, or the next piece of its log, and reports whether more pieces
+// follow. It skips other counts, and counts that the store no longer has.
 func (w *Snapshot) writeCount(s *Stream, id bucket.ID, now int64, roles Roles) (more bool) {
 	if limit, held := s.store.Judge(id); !held || !limit.Durable {
 		return false

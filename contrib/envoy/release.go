@@ -33,7 +33,8 @@ type releases struct {
 	due map[string]*time.Timer // by reservation_id
 }
 
-// add schedules the release of the reservations after ttl and releaseSlack.
+// add schedules the release of the reservations after ttl and releaseSlack. It does nothing if maxReleases
+// releases are pending.
 func (r *releases) add(id string, all []*weir.Reservation, ttl time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

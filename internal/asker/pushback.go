@@ -33,8 +33,8 @@ const (
 // pushbacks contains the denials with which other members answered takes of this node, so
 // that a flood of takes of a denied key does not reach the owner.
 //
-// The owner would deny every take that a pushback denies, as long as no units are refunded
-// there: a denied take spends no units, other takes only add to the used units, and a denial
+// The owner would deny every take that a pushback denies, as long as the count there is not
+// reset or judged by a higher Version, and no units are refunded: a denied take spends no units, other takes only add to the used units, and a denial
 // is firm only if it does not depend on units that may be returned (wire.Result.Firm). The
 // time of a pushback begins when the take was sent, not when the result arrived. So the
 // pushback ends no later than the earliest time at which the owner can admit the same take.

@@ -115,7 +115,7 @@ func (c *Checks) WhenReset(id bucket.ID, number uint64, reset func()) {
 
 // LongestWait bounds the time for which a node with the given timeout works on a request, whatever
 // wait the sender states. The bound is the longest time for which this node itself waits for the
-// response to a check or a message.
+// response of a member of its region to a check or a message.
 func LongestWait(timeout time.Duration) time.Duration {
 	return max(timeout+extension(timeout, timeout), stats.TopWait, handover.LocateWait)
 }

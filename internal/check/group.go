@@ -11,8 +11,8 @@ import (
 // group is the asks of an AllowAll that go the same way, and their results.
 //
 // A group that was allowed has taken the units of all its asks, except of shadows that were denied.
-// If another group was denied, mergeResults calls settle to refund these units, because a denied
-// AllowAll must not spend any.
+// If another group was denied or failed, mergeResults calls settle to refund these units, because a
+// denied AllowAll must not spend any.
 type group struct {
 	route   view.Route
 	asks    []wire.Ask

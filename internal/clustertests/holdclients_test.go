@@ -181,7 +181,8 @@ func playClients(t *testing.T, nodes int, seed uint64) {
 	}
 }
 
-// play sends the requests of the clients until there are no more faults.
+// play sends the requests of the clients, in at least 30 steps, until there are no more faults or a client
+// has found something wrong.
 func (s *clientSchedule) play() {
 	for step := 0; s.wrong == ""; step++ {
 		select {

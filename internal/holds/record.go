@@ -102,7 +102,8 @@ func (s *shard) grant(a *wire.Ask, age time.Duration, now int64) *record {
 	return s.insert(r, now)
 }
 
-// shrink lowers the units of a record to at most the given number. The caller must hold s.mu.
+// shrink lowers the units of a live record to at most the given number. It does not change a record that
+// has ended. The caller must hold s.mu.
 func (s *shard) shrink(r *record, units int64) {
 	if left := min(r.units, units); r.live {
 		s.counts[r.id].units -= r.units - left

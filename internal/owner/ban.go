@@ -54,7 +54,8 @@ var (
 	pauseTimer = bucket.TimerLimit(wire.LongestPause, time.Millisecond)
 )
 
-// A ban makes the next ban longer for leastMemory, or for twice the longest ban if that is more.
+// If a limit has several lengths of bans, a ban makes the next ban longer for leastMemory, or for twice the
+// longest ban if that is more, but at most for wire.LongestBan.
 const leastMemory = 24 * time.Hour
 
 // banStep returns the length of the next ban of a key that was banned before the given number of times.

@@ -28,7 +28,7 @@ type conn struct {
 	reads    atomic.Int32 // requests in calls whose bodies have not been read to the end
 	since    atomic.Int64 // when it was accepted, when its last request began or ended, or when unread data was last seen
 	writing  atomic.Int64 // start of the current write; 0 if there is none
-	extended atomic.Int64 // when its write deadline was set; 0 if it was not
+	extended atomic.Int64 // when Write last set the write deadline; 0 if the next Write must set it
 	proven   atomic.Bool  // the connection is no longer new; changed under the lock of the pool
 
 	half    atomic.Int32 // gRPC requests that are not fully read

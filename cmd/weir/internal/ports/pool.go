@@ -32,8 +32,8 @@ func newPool(most int) *pool {
 	return &pool{most: most, room: make(chan struct{}, 1), origins: make(map[string]*source)}
 }
 
-// enter adds c to the pool, or returns false if the pool is full and no connection has
-// stalled. The caller must cut the dropped connections.
+// enter adds c to the pool, or returns false if the pool is full and worst returns no
+// connection. The caller must cut the dropped connections.
 func (p *pool) enter(c *conn, now int64) (dropped []*conn, entered bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -83,19 +83,18 @@ func (p *pool) prove(c *conn, now int64) (dropped []*conn) {
 	return dropped
 }
 
-// shed drops the connection that worst returns, and returns it, or nil if no connection
-// has stalled.
+// shed drops the connection that worst returns, and returns it, or nil if worst returns none.
 func (p *pool) shed(now int64) []*conn {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.drop(nil, p.worst(now))
 }
 
-// worst returns the connection of any port to close for a new connection, or nil if no
-// connection has stalled. The caller must hold mu.
+// worst returns the stalled connection of any port to close for a new connection, or nil if
+// there is none. The caller must hold mu.
 //
 // If more than half of the pool are new connections, worst returns a new connection of the
-// port with the most of them. So a flood takes at most half of the pool from proven
+// port with the most of them, or nil if none of these has stalled. So a flood takes at most half of the pool from proven
 // connections, and nothing from new connections of other ports.
 func (p *pool) worst(now int64) *conn {
 	var all []set

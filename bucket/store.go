@@ -104,8 +104,9 @@ func (s *Store) debit(id ID, l *Limit, now, units int64, here bool) Result {
 	sh, h := s.lock(id)
 	var first slot
 	c, l, inserts := sh.lookupOrNew(id, h, &s.placement, l, now, &first)
-	if here && l.isTimer() {
-		units = l.extension(c.cell, now, units)
+	if here && l.MaxOfCopies && l.IsBucket() { // a timer: of its units, only those count that it lacks
+		v, _ := l.advance(c.cell, nil, now)
+		units -= int64(v.x)
 	}
 	r, counted := l.debit(&c.cell, sh.logOf(l, c), now, units)
 	if counted > 0 {

@@ -10,11 +10,3 @@ import "time"
 func TimerLimit(longest, unit time.Duration) Limit {
 	return Limit{Algorithm: TokenBucket, Rate: 1, Per: unit, Burst: 1, Whole: int64(longest / unit), Durable: true, MaxOfCopies: true}
 }
-
-func (l *Limit) isTimer() bool { return l.MaxOfCopies && l.IsBucket() }
-
-// extension returns how many of the given units a timer lacks, rounded up.
-func (l *Limit) extension(c cell, now, units int64) int64 {
-	v, _ := l.advance(c, nil, now)
-	return units - int64(min(v.x, maxUsed))
-}

@@ -112,7 +112,8 @@ func showRuleOutcomes(o rules.LimitOutcomes) RuleOutcomes {
 	return RuleOutcomes{Rule: o.Rule, Limit: o.Limit, Mode: o.Mode.String(), Enforced: Outcomes(o.Enforced), Shadowed: Outcomes(o.Shadowed)}
 }
 
-func showRules(b *rules.Book, stats weir.Stats) *Rules {
+// NewRules returns the state of the rules of a Book, or nil without a Book.
+func NewRules(b *rules.Book, stats weir.Stats) *Rules {
 	if b == nil {
 		return nil
 	}
@@ -155,6 +156,6 @@ func (a *api) stats(*request) (int, any, error) {
 			JoinError: s.Cluster.JoinError, Joined: s.Cluster.JoinedCount,
 			Unanswered: showMap(s.Cluster.Unanswered, identity), RoundTrips: showMap(s.Cluster.RoundTrips, milliseconds), SchedulingDelay: s.Cluster.SchedulingDelay.Milliseconds(),
 		},
-		Rules: showRules(a.book, s),
+		Rules: NewRules(a.book, s),
 	}, nil
 }

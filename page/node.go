@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/admin"
 	"github.com/weir-go/weir/rules"
 )
 
@@ -98,33 +99,21 @@ func (n *Node) rules(stats *weir.Stats) *Rules {
 		return nil
 	}
 	b := n.Book.Stats()
-	r := &Rules{Version: b.Version, Hash: b.Hash, LoadedAt: b.LoadedAt, Rules: b.Rules, Limits: b.Limits, Overrides: b.Overrides,
-		Switches: []string{}, Factors: []string{}, Changes: []string{}, Hot: []string{}}
-	refused, begun, banned := uint64(0), uint64(0), uint64(0)
-	for _, n := range b.Blocked {
-		refused += n
-	}
-	if b.Blocks > 0 || refused > 0 {
-		r.Blocks = fmt.Sprintf("%d in force, %d requests refused by this node", b.Blocks, refused)
-	}
+	r := &Rules{Rules: *admin.NewRules(n.Book, *stats), Switched: []string{}, Adapted: []string{}, Changes: []string{}, Hot: []string{}}
+	r.Outcomes, r.Factors = nil, nil
+	begun, banned := uint64(0), uint64(0)
 	for _, of := range stats.Bans {
 		begun, banned = begun+of.Begun, banned+of.Denied
 	}
 	if begun > 0 || banned > 0 {
 		r.Bans = fmt.Sprintf("%d begun and %d checks denied by this node", begun, banned)
 	}
-	if p := b.Published; p != nil {
-		r.Published = describeText(p)
-	}
-	if p := b.RefusedText; p != nil {
-		r.Refused = describeText(p) + ": " + p.Err.Error()
-	}
 	for _, w := range n.Book.Switches() {
-		r.Switches = append(r.Switches, describeSwitch(&w))
+		r.Switched = append(r.Switched, describeSwitch(&w))
 	}
 	for _, a := range n.Book.Current().Adaptations() {
-		if !a.At.IsZero() && len(r.Factors) < factorsShown {
-			r.Factors = append(r.Factors, describeFactor(&a))
+		if !a.At.IsZero() && len(r.Adapted) < factorsShown {
+			r.Adapted = append(r.Adapted, describeFactor(&a))
 		}
 	}
 	for _, s := range n.Book.Suggestions() {
@@ -140,15 +129,6 @@ func (n *Node) rules(stats *weir.Stats) *Rules {
 		r.Error = b.LastError.Error()
 	}
 	return r
-}
-
-// describeText returns a published text as text, like "version 7 by jo at 2006-01-02T15:04:05Z, twice the load".
-func describeText(p *rules.PublishedText) string {
-	text := fmt.Sprintf("version %d by %s at %s", p.Version, p.By, p.At.UTC().Format(time.RFC3339))
-	if p.Reason != "" {
-		text += ", " + p.Reason
-	}
-	return text
 }
 
 // describeSwitch returns a switch as text, like "login: shadow by jo until 2006-01-02T15:04:05Z, an incident".

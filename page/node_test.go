@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/admin"
 	"github.com/weir-go/weir/internal/testnode"
 	"github.com/weir-go/weir/rules"
 	"github.com/weir-go/weir/weirtest"
@@ -148,8 +149,10 @@ rules:
 	require.Positive(t, w.Free, "until a unit is there again")
 	require.LessOrEqual(t, w.Free, w.Reset)
 	s := source.Snapshot()
-	require.Equal(t, &Rules{Version: book.Current().Version(), Hash: book.Stats().Hash, LoadedAt: book.Stats().LoadedAt, Rules: 2, Limits: 3,
-		Switches: []string{}, Factors: []string{}, Changes: []string{}, Hot: []string{}}, s.Rules)
+	want := &Rules{Rules: *admin.NewRules(book, weir.Stats{}), Switched: []string{}, Adapted: []string{}, Changes: []string{}, Hot: []string{}}
+	want.Outcomes, want.Factors = nil, nil
+	require.Equal(t, want, s.Rules)
+	require.Equal(t, []any{2, 3, book.Stats().Hash}, []any{s.Rules.Rules.Rules, s.Rules.Limits, s.Rules.Hash})
 	require.Equal(t, []string{"partner/minute"}, s.Secret, "of which the page shows no key")
 	_, err = source.Watch(t.Context(), "api/hourly", strings.Repeat("k", 2<<10))
 	require.Error(t, err)
@@ -166,7 +169,7 @@ func TestNodeShowsBlocksAndBans(t *testing.T) {
 		require.NoError(t, err)
 	}
 	s := source.Snapshot().Rules
-	require.Equal(t, "1 in force, 0 requests refused by this node", s.Blocks)
+	require.Equal(t, []any{1, uint64(0)}, []any{s.Blocks, s.Blocked["ip"]})
 	require.Equal(t, "1 begun and 2 checks denied by this node", s.Bans)
 }
 
@@ -179,27 +182,27 @@ func TestPublishedTextIsShown(t *testing.T) {
 	p, err := book.Publish(set, rules.Control{By: "jo", Reason: "a launch"})
 	require.NoError(t, err)
 	require.NoError(t, node.Publish("rules/text/00000000000000000008", 0, fmt.Appendf(nil, `{"hash":"%064d","size":9,"id":"%016d","chunks":1,"by":"al","at":"2025-11-30T08:00:00Z"}`, 0, 0)))
-	require.Eventually(t, func() bool { return source.Snapshot().Rules.Refused != "" }, 10*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return source.Snapshot().Rules.RefusedText != nil }, 10*time.Second, 5*time.Millisecond)
 	s := source.Snapshot().Rules
-	require.Equal(t, "version 7 by jo at "+p.At.UTC().Format(time.RFC3339)+", a launch", s.Published)
-	require.Equal(t, "version 8 by al at 2025-11-30T08:00:00Z: its chunks have not all arrived", s.Refused)
+	require.Equal(t, []any{uint64(7), "jo", p.At.UTC(), "a launch"}, []any{s.Published.Version, s.Published.By, s.Published.At, s.Published.Reason})
+	require.Equal(t, []any{uint64(8), "al", "its chunks have not all arrived"}, []any{s.RefusedText.Version, s.RefusedText.By, s.RefusedText.Error})
 }
 
 func TestFactorsAndHotKeysAreShown(t *testing.T) {
 	node := testnode.Start(t, weir.Config{})
 	book := testnode.Book(t, node, "rules: [{name: r, key: user, adapt: {latency: 1s}, raise: {}, limit: {rate: 9, per: 1m}}]")
 	source := &Node{Node: node, Book: book}
-	require.Empty(t, source.Snapshot().Rules.Factors, "a factor that never changed")
+	require.Empty(t, source.Snapshot().Rules.Adapted, "a factor that never changed")
 	inHours := func(n time.Duration) string { return time.Now().Add(n * time.Hour).Format(time.RFC3339) }
 	require.NoError(t, node.Publish("adapt/r", 0, []byte(`{"factor":0.5,"reason":"slow","at":"2025-11-30T08:00:00Z"}`)))
 	require.NoError(t, node.Publish("hot/r/"+strings.Repeat("0", 32), 0, fmt.Appendf(nil, `{"denied":0.75,"since":%q,"rate":18,"at":%q,"until":%q}`, inHours(-1), inHours(0), inHours(1))))
 	require.Eventually(t, func() bool { return len(source.Snapshot().Rules.Hot) == 1 }, 10*time.Second, 5*time.Millisecond)
 	s := source.Snapshot().Rules
-	require.Equal(t, []string{"r: 50 % at 08:00:00Z (slow)"}, s.Factors)
-	require.Equal(t, s.Factors, s.Changes)
+	require.Equal(t, []string{"r: 50 % at 08:00:00Z (slow)"}, s.Adapted)
+	require.Equal(t, s.Adapted, s.Changes)
 	require.Equal(t, []string{"r " + strings.Repeat("0", 32) + ": 75 % denied, suggested rate 18"}, s.Hot)
 	source.Book = testnode.Book(t, node, "rules: [{name: r, key: user, adapt: {latency: 1s}, limit: {rate: 9, per: 1m}}]")
 	shown, err := json.Marshal(source.Snapshot().Rules)
 	require.NoError(t, err)
-	require.Contains(t, string(shown), `"factors":["r: 50 % at 08:00:00Z (slow)"],"changes":[],"hot":[]`, "a Book that has seen no change")
+	require.Contains(t, string(shown), `"adapted":["r: 50 % at 08:00:00Z (slow)"],"changes":[],"hot":[]`, "a Book that has seen no change")
 }

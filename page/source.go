@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/admin"
 )
 
 // Source provides the data for a Page. Its methods are called only while there are viewers, and
@@ -57,22 +58,13 @@ type Snapshot struct {
 
 // Rules describes the rules in force.
 type Rules struct {
-	Version   uint64    `json:"version"`
-	Hash      string    `json:"hash"` // first digits of the hash of the text
-	LoadedAt  time.Time `json:"loaded_at"`
-	Rules     int       `json:"rules"`
-	Limits    int       `json:"limits"`
-	Overrides int       `json:"overrides"`
-	Switches  []string  `json:"switches"` // each with its rule, mode, author, end and reason, as text
-	Blocks    string    `json:"blocks"`   // number of blocks and of refused requests, as text; empty without any
-	Bans      string    `json:"bans"`     // number of bans and of denied requests of this node, as text; empty without any
-	Factors   []string  `json:"factors"`  // the rules whose factor has changed, as text
-	Changes   []string  `json:"changes"`  // the last changes of factors, as text, newest first
-	Hot       []string  `json:"hot"`      // suggestions for hot keys, as text
-	Error     string    `json:"error"`    // the reason why the present file is not in force; empty if it is
-
-	Published string `json:"published"` // version, author, time and reason of the published text in force, as text; empty if the text is of the source
-	Refused   string `json:"refused"`   // published text that cannot be in force, and the reason; empty if there is none
+	admin.Rules          // without Outcomes and Factors, which are long lists
+	Switched    []string `json:"switched"` // the switches: each with its rule, mode, author, end and reason, as text
+	Bans        string   `json:"bans"`     // number of bans and of denied requests of this node, as text; empty without any
+	Adapted     []string `json:"adapted"`  // the rules whose factor has changed, as text
+	Changes     []string `json:"changes"`  // the last changes of factors, as text, newest first
+	Hot         []string `json:"hot"`      // suggestions for hot keys, as text
+	Error       string   `json:"error"`    // the reason why the present file is not in force; empty if it is
 }
 
 // Member is a member of the cluster.

@@ -534,17 +534,19 @@ function showOutages(s) {
 
 function showFacts(s) {
   const r = s.rules, facts = [];
+  const published = text => `version ${text.version} by ${text.by} at ${day.format(new Date(text.at))}${text.reason ? `, ${text.reason}` : ''}`;
   if (r) {
+    const refused = Object.values(r.blocked || {}).reduce((sum, n) => sum + n, 0);
     facts.push(['Rules', `version ${r.version}, ${plural(r.rules, 'rule')}, ${plural(r.limits, 'limit')}, ${plural(r.overrides, 'override')}`],
-      ...r.switches?.length ? [['Switches', r.switches.join('; ')]] : [],
-      ...r.factors?.length ? [['Adapted', r.factors.join('; ')]] : [],
+      ...r.switched?.length ? [['Switches', r.switched.join('; ')]] : [],
+      ...r.adapted?.length ? [['Adapted', r.adapted.join('; ')]] : [],
       ...r.changes?.length ? [['Changes', r.changes.join('; ')]] : [],
       ...r.hot?.length ? [['Hot keys', `${r.hot.join('; ')} (weir raise list)`]] : [],
-      ...r.blocks ? [['Blocks', r.blocks]] : [],
+      ...r.blocks || refused ? [['Blocks', `${number.format(r.blocks)} in force, ${plural(refused, 'request')} refused by this node`]] : [],
       ...r.bans ? [['Bans', r.bans]] : [],
       ['Loaded', `${day.format(new Date(r.loaded_at))}, hash ${r.hash}`],
-      ...r.published ? [['Published', r.published]] : [],
-      ...r.refused ? [['Refused', r.refused]] : [],
+      ...r.published ? [['Published', published(r.published)]] : [],
+      ...r.refused_text ? [['Refused', `${published(r.refused_text)}: ${r.refused_text.error}`]] : [],
       ['File', r.error ? `the current file is not in force: ${r.error}` : `the ${r.published ? 'published text' : 'current file'} is in force`]);
   } else facts.push(['Rules', 'none on this node']);
   facts.push(['Weir', s.version]);

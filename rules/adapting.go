@@ -251,9 +251,5 @@ func eachMeasure(f func(measure int)) {
 
 // boundsOf returns the bounds of the factor of a rule with Adapt.
 func boundsOf(r *Rule) adapt.Bounds {
-	b := adapt.Bounds{Latency: r.Adapt.Latency, Slow: r.Adapt.Slow, Errors: r.Adapt.Errors, Min: r.Adapt.Min, Max: r.Adapt.Max}
-	for i := range r.Limits {
-		b.InFlight = b.InFlight || r.Limits[i].base.Algorithm == weir.InFlight
-	}
-	return b
+	return adapt.Bounds{Latency: r.Adapt.Latency, Slow: r.Adapt.Slow, Errors: r.Adapt.Errors, Min: r.Adapt.Min, Max: r.Adapt.Max, InFlight: r.holds()}
 }

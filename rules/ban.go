@@ -2,7 +2,6 @@ package rules
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -46,21 +45,13 @@ func (p *parser) ban(v strictyaml.Value) (b weir.Ban) {
 // checkBan reports an error for a ban in a rule that has no use for it, or in which it would hit other
 // clients than the denied client.
 func (p *parser) checkBan(r *Rule, v strictyaml.Value, isShadow bool) {
-	switch {
-	case !v.Present():
-	case r.key.isGlobal():
-		v.Errorf("ban in a rule with key global: it would ban all clients, use a key that names a client")
-	case r.key.lacking == together:
-		v.Errorf("ban in a rule with missing_key: shared: it would ban all clients without the key, use ip or skip")
-	case isShadow:
-		v.Errorf("ban in a rule with shadow: remove ban or shadow, because a shadow denies nothing")
-	case r.Queue > 0:
-		v.Errorf("ban in a rule with queue: remove ban or queue, because the denials of a waiting request do not count")
-	case r.Soft.Over > 0:
-		v.Errorf("ban in a rule with soft: remove ban or soft")
-	case len(r.Limits) > 0 && !slices.ContainsFunc(r.Limits, func(l Limit) bool { return !l.InFlight() }):
-		v.Errorf("ban in a rule whose limits are all in_flight: only denials of a rate ban a key, add a limit with a rate")
-	}
+	refuse(v,
+		conflict{r.key.isGlobal(), "ban in a rule with key global: it would ban all clients, use a key that names a client"},
+		conflict{r.key.lacking == together, "ban in a rule with missing_key: shared: it would ban all clients without the key, use ip or skip"},
+		conflict{isShadow, "ban in a rule with shadow: remove ban or shadow, because a shadow denies nothing"},
+		conflict{r.Queue > 0, "ban in a rule with queue: remove ban or queue, because the denials of a waiting request do not count"},
+		conflict{r.Soft.Over > 0, "ban in a rule with soft: remove ban or soft"},
+		conflict{r.isHeld(), "ban in a rule whose limits are all in_flight: only denials of a rate ban a key, add a limit with a rate"})
 }
 
 // describeBan returns a ban in words, like "20 denials per 1m ban for 1h".

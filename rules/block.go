@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"net/netip"
 	"strings"
 	"time"
@@ -115,13 +116,7 @@ func (s *Set) block(r *Request, now func() time.Time) *Block {
 	if !s.denies {
 		return nil
 	}
-	b := findBlocked(s.deny.networks, r.Client, now)
-	if b == nil {
-		b = inForce(s.deny.users[r.User], now)
-	}
-	if b == nil {
-		b = inForce(s.deny.apiKeys[r.APIKey], now)
-	}
+	b := cmp.Or(findBlocked(s.deny.networks, r.Client, now), inForce(s.deny.users[r.User], now), inForce(s.deny.apiKeys[r.APIKey], now))
 	if b == nil || !s.Enabled() {
 		return nil
 	}

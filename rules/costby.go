@@ -2,6 +2,7 @@ package rules
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/weir-go/weir/internal/httpread"
@@ -50,12 +51,7 @@ func (t *route) admits(method methods, path string, fold bool) bool {
 	if t.methods&method == 0 {
 		return false
 	}
-	for i := range t.patterns {
-		if t.patterns[i].meets(path, fold) {
-			return true
-		}
-	}
-	return len(t.patterns) == 0
+	return len(t.patterns) == 0 || slices.ContainsFunc(t.patterns, func(p pattern) bool { return p.meets(path, fold) })
 }
 
 // routes reads the costs by method and path.
@@ -70,33 +66,21 @@ func (p *parser) routes(r *Rule, v strictyaml.Value) (all []route) {
 		t := route{units: m.Get("units").Required().Int(0, maxRate)}
 		var names []string
 		names, t.methods = p.methods(m.Get("method"))
-		paths := readItems(m.Get("path"))
 		switch {
 		case !item.IsMap():
 			continue
-		case !m.Get("method").Present() && !m.Get("path").Present():
+		case !m.HasAny("method", "path"):
 			item.Errorf("by has an entry for all requests: give it a method or a path, or use default")
-		case len(paths) > maxNot:
-			m.Get("path").Errorf("%d paths: use at most %d in an entry of by", len(paths), maxNot)
-			continue
 		case t.methods&r.methods == 0 && len(names) > 0:
 			m.Get("method").Errorf("by has no effect: the rule is for no request of its method (%s)", strings.Join(names, " or "))
 		}
-		for _, path := range paths {
-			text := path.Text()
-			if !path.IsText() {
-				continue
+		paths, patterns, _ := patternsIn(m.Get("path"), "by", func(path strictyaml.Value, p pattern) {
+			if len(r.key.pattern.segments) > 0 && !p.overlaps(r.key.pattern) {
+				path.Errorf("by has no effect: no path of the rule, %q, is one of %q", r.key.pattern.text, p.text)
 			}
-			pattern, err := parsePattern(text)
-			switch {
-			case err != nil:
-				path.Errorf("%v", err)
-			case len(r.key.pattern.segments) > 0 && !pattern.overlaps(r.key.pattern):
-				path.Errorf("by has no effect: no path of the rule, %q, is one of %q", r.key.pattern.text, text)
-			}
-			names, t.patterns = append(names, text), append(t.patterns, pattern)
-		}
-		t.text = fmt.Sprintf("%d for %s", t.units, strings.Join(names, " or "))
+		})
+		t.patterns = patterns
+		t.text = fmt.Sprintf("%d for %s", t.units, strings.Join(append(names, paths...), " or "))
 		all = append(all, t)
 	}
 	return all

@@ -16,12 +16,7 @@ func (s *Set) IsCritical(rule *Rule, r *Request) bool {
 		return r.Critical
 	}
 	m := s.begin(r, nil)
-	for i := range rule.Critical {
-		if rule.Critical[i].excludes(&m) {
-			return true
-		}
-	}
-	return false
+	return findExcluding(rule.Critical, &m) != nil
 }
 
 // For returns the Limiter for requests that are critical, or for all other requests, and its item
@@ -86,7 +81,5 @@ func (p *parser) criticals(r *Rule, v strictyaml.Value) {
 		c, _ := p.conditions(item, item.Map(notFields...), "critical", "critical is empty: it would select every request; say which")
 		r.Critical = append(r.Critical, c)
 	}
-	if !slices.ContainsFunc(r.Limits, func(l Limit) bool { return l.keep != keep{} }) {
-		v.Errorf("critical in a rule whose limits keep nothing: add keep to a limit, like keep: 20%%")
-	}
+	refuse(v, conflict{!slices.ContainsFunc(r.Limits, func(l Limit) bool { return l.keep != keep{} }), "critical in a rule whose limits keep nothing: add keep to a limit, like keep: 20%"})
 }

@@ -61,35 +61,29 @@ func (e *Exception) excludes(m *match) bool {
 	if !e.Clients.admits(m.request) {
 		return false
 	}
-	for i := range e.Headers {
-		if !e.Headers[i].hasAll(m.request) {
-			return false
-		}
-	}
-	if len(e.patterns) == 0 {
-		return true
-	}
-	if !m.isPlain() {
+	if slices.ContainsFunc(e.Headers, func(h Header) bool { return !h.hasAll(m.request) }) {
 		return false
 	}
-	for i := range e.patterns {
-		if e.patterns[i].matches(m.path) {
-			return true
+	return len(e.patterns) == 0 ||
+		m.isPlain() && slices.ContainsFunc(e.patterns, func(p pattern) bool { return p.matches(m.path) })
+}
+
+// findExcluding returns the first of the exceptions that excludes a request, or nil.
+func findExcluding(all []Exception, m *match) *Exception {
+	for i := range all {
+		if all[i].excludes(m) {
+			return &all[i]
 		}
 	}
-	return false
+	return nil
 }
 
 // hasAll reports whether the request has the field, and each of its lines is one of the values.
 // Without values, all lines are accepted.
 func (h *Header) hasAll(r *Request) bool {
 	lines := r.lines(h.Name)
-	for _, line := range lines {
-		if len(h.Values) > 0 && !slices.Contains(h.Values, line) {
-			return false
-		}
-	}
-	return len(lines) > 0
+	return len(lines) > 0 && (len(h.Values) == 0 ||
+		!slices.ContainsFunc(lines, func(line string) bool { return !slices.Contains(h.Values, line) }))
 }
 
 // isPlain reports whether all servers read the path of the request in the same way.
@@ -188,11 +182,8 @@ func (s *Set) Excluded(r *Request) (all []Exclusion) {
 			continue
 		}
 		m := s.begin(r, nil)
-		for i := range rule.When.Not {
-			if e := &rule.When.Not[i]; e.excludes(&m) {
-				all = append(all, Exclusion{rule, e})
-				break
-			}
+		if e := findExcluding(rule.When.Not, &m); e != nil {
+			all = append(all, Exclusion{rule, e})
 		}
 	}
 	return all

@@ -95,7 +95,7 @@ func (b *Book) enforceText(set *Set, published *PublishedText) error {
 		before = old
 	}
 	s.serial, s.switches, s.adapted = before.serial, before.switches, before.adapted
-	s.denials, s.warnings, s.meters = set.newTierDenials(before.denials), set.newWarnings(before.warnings), set.newMeters(old)
+	s.denials, s.warnings, s.meters = set.newTierDenials(before.denials), set.newWarnings(before.warnings), set.newMeters(before.meters)
 	b.swap(*s, b.now())
 	b.stats.Hash, b.stats.LoadedAt = hashOf(set.text), b.now()
 	b.stats.Loads++

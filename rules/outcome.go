@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/strictyaml"
 )
 
@@ -52,24 +51,17 @@ func (r *Rule) Reserves() bool { return len(r.Count)+len(r.RefundOn) > 0 || r.Se
 // outcome reads the statuses for which requests are charged.
 func (p *parser) outcome(r *Rule, count, refundOn strictyaml.Value) {
 	r.Count, r.RefundOn = statuses(count), statuses(refundOn)
-	if count.Present() && refundOn.Present() {
-		refundOn.Errorf("refund_on in a rule with count: remove refund_on or count, because count already selects the requests that are refunded")
-	}
+	refuse(refundOn, conflict{count.Present(), "refund_on in a rule with count: remove refund_on or count, because count already selects the requests that are refunded"})
 	p.checkReserving(r, "count", count)
 	p.checkReserving(r, "refund_on", refundOn)
 }
 
 // checkReserving reports an error for a field that makes a rule reserve units, if the rule cannot do so.
 func (p *parser) checkReserving(r *Rule, field string, v strictyaml.Value) {
-	switch {
-	case !v.Present():
-	case r.Queue > 0:
-		v.Errorf("%s in a rule with queue: units of a queued request cannot be refunded, use a rule for each", field)
-	case r.Soft.Over > 0:
-		v.Errorf("%s in a rule with soft: an overrun cannot be refunded, use a rule for each", field)
-	case len(r.Limits) > 0 && !slices.ContainsFunc(r.Limits, func(l Limit) bool { return l.base.Algorithm != weir.InFlight }):
-		v.Errorf("%s in a rule whose limits are all in_flight: their units are released after each response, remove it", field)
-	}
+	refuse(v,
+		conflict{r.Queue > 0, field + " in a rule with queue: units of a queued request cannot be refunded, use a rule for each"},
+		conflict{r.Soft.Over > 0, field + " in a rule with soft: an overrun cannot be refunded, use a rule for each"},
+		conflict{r.isHeld(), field + " in a rule whose limits are all in_flight: their units are released after each response, remove it"})
 }
 
 // statuses reads a status or a list of statuses.

@@ -153,33 +153,32 @@ func (p *parser) deny(v strictyaml.Value) {
 			m.Get("reason").Errorf("reason has %d bytes: use at most %d", len(b.Reason), maxReasonBytes)
 		}
 		p.clients(&s.deny, m, &b)
-		keys := m.Get("key").Entries()
-		for _, e := range keys {
-			i := slices.IndexFunc(s.rules, func(r *Rule) bool { return r.Name == e.Field })
-			if i < 0 {
-				e.Key.Errorf("there is no rule %q: %s", e.Field, enum.Suggest(e.Field, namesOfRules(s.rules)))
+		for _, e := range m.Get("key").Entries() {
+			r := s.rule(e.Field)
+			if r == nil {
+				e.Key.Errorf("there is no rule %q: %s", e.Field, enum.Suggest(e.Field, listNames(s.rules, nameOfRule)))
 				continue
 			}
 			of := b
 			of.Kind, of.Rule = BlockKey, e.Field
 			for _, text := range textList(e.Value, func(strictyaml.Value, string) {}) {
-				s.denyKeys = put(s.denyKeys, ruleKey{i, text}, &of)
+				s.denyKeys = put(s.denyKeys, ruleKey{r.Index, text}, &of)
 			}
 		}
-		if item.IsMap() && !m.Get("ip").Present() && !m.Get("user").Present() && !m.Get("api_key").Present() && !m.Get("key").Present() {
-			item.Errorf("deny has no client: add ip, user, api_key or key")
-		}
+		refuse(item, conflict{item.IsMap() && !m.HasAny("ip", "user", "api_key", "key"), "deny has no client: add ip, user, api_key or key"})
 	}
 	s.deny.networks = sortBlocked(s.deny.networks)
 	s.denies = s.deny.count() > 0
 }
 
-func namesOfRules(all []*Rule) (names []string) {
-	for _, r := range all {
-		names = append(names, r.Name)
+func listNames[T any](all []T, name func(T) string) (names []string) {
+	for _, of := range all {
+		names = append(names, name(of))
 	}
 	return names
 }
+
+func nameOfRule(r *Rule) string { return r.Name }
 
 // timeOf reads a time, with or without quotes.
 func timeOf(v strictyaml.Value) (at time.Time) {
@@ -268,9 +267,7 @@ func (p *parser) rule(v strictyaml.Value) {
 	p.multiplied(r, m.Get("multiply"))
 	p.soft(r, m.Get("soft"))
 	r.warn = warn(m.Get("warn"), 0)
-	if m.Get("warn").Present() && isShadow {
-		m.Get("warn").Errorf("warn in a rule with shadow: remove warn or shadow, because a shadow warns no client")
-	}
+	refuse(m.Get("warn"), conflict{isShadow, "warn in a rule with shadow: remove warn or shadow, because a shadow warns no client"})
 	p.limits(r, v, m.Get("limit"), m.Get("limits"), base)
 	p.criticals(r, m.Get("critical"))
 	p.queue(r, m.Get("queue"), isShadow)
@@ -280,17 +277,37 @@ func (p *parser) rule(v strictyaml.Value) {
 	r.denied = p.denied(m.Get("denied"), p.byDefault)
 	p.adapt(r, m.Get("adapt"))
 	p.raise(r, m.Get("raise"), isShadow)
-	if r.Soft.Over > 0 && slices.ContainsFunc(r.Limits, func(l Limit) bool { return l.InFlight() }) {
-		m.Get("soft").Errorf("soft in a rule with an in_flight limit: nothing is held above its rate, use a rule for each")
-	}
-	if m.Get("durable").Present() && slices.ContainsFunc(r.Limits, func(l Limit) bool { return l.InFlight() }) {
-		m.Get("durable").Errorf("durable in a rule with an in_flight limit: remove it, holds end with the processes that have them")
-	}
-	if isShadow && r.Soft.Over > 0 {
-		m.Get("soft").Errorf("soft in a rule with shadow: remove soft or shadow, because a shadow denies nothing")
-	}
+	refuse(m.Get("soft"), conflict{r.Soft.Over > 0 && r.holds(), "soft in a rule with an in_flight limit: nothing is held above its rate, use a rule for each"})
+	refuse(m.Get("durable"), conflict{r.holds(), "durable in a rule with an in_flight limit: remove it, holds end with the processes that have them"})
+	refuse(m.Get("soft"), conflict{isShadow && r.Soft.Over > 0, "soft in a rule with shadow: remove soft or shadow, because a shadow denies nothing"})
 	r.By, r.Cost = r.key.String(), r.cost.String()
 	p.set.rules = append(p.set.rules, r)
+}
+
+// conflict is a condition under which a rule must not have a field, and the error.
+type conflict struct {
+	is   bool
+	text string
+}
+
+// refuse reports the first of the conflicts of a field that is present.
+func refuse(v strictyaml.Value, all ...conflict) {
+	for _, c := range all {
+		if c.is && v.Present() {
+			v.Errorf("%s", c.text)
+			return
+		}
+	}
+}
+
+// holds reports whether a limit of the rule is InFlight.
+func (r *Rule) holds() bool {
+	return slices.ContainsFunc(r.Limits, func(l Limit) bool { return l.InFlight() })
+}
+
+// isHeld reports whether all limits of the rule are InFlight.
+func (r *Rule) isHeld() bool {
+	return len(r.Limits) > 0 && !slices.ContainsFunc(r.Limits, func(l Limit) bool { return !l.InFlight() })
 }
 
 // modeOf reads the mode of a rule.
@@ -423,9 +440,7 @@ func (p *parser) costOf(r *Rule, v strictyaml.Value, field string, estimate bool
 		from = m.Get("from")
 		if by := m.Get("by"); by.Present() {
 			c.routes, c.ignoreCase = p.routes(r, by), p.set.ignoreCase
-			if unit := m.Get("unit"); unit.Present() && !from.Present() {
-				unit.Errorf("unit without from: it divides a number of the request, remove it")
-			}
+			refuse(m.Get("unit"), conflict{!from.Present(), "unit without from: it divides a number of the request, remove it"})
 		} else {
 			from = from.Required()
 		}
@@ -492,14 +507,10 @@ func (p *parser) queue(r *Rule, v strictyaml.Value, isShadow bool) {
 		return
 	}
 	r.Queue = duration(v, time.Millisecond, maxQueue)
-	switch {
-	case len(r.Limits) > 1 || len(r.Limits) == 1 && r.Limits[0].base.Algorithm != weir.LeakyBucket && !r.Limits[0].InFlight():
-		v.Errorf("queue in a rule whose limit is not one leaky_bucket or in_flight: only these have a queue")
-	case isShadow:
-		v.Errorf("queue in a rule with shadow: remove queue or shadow, because a shadow delays no request")
-	case r.Soft.Over > 0:
-		v.Errorf("queue in a rule with soft: remove queue or soft")
-	}
+	refuse(v,
+		conflict{len(r.Limits) > 1 || len(r.Limits) == 1 && r.Limits[0].base.Algorithm != weir.LeakyBucket && !r.holds(), "queue in a rule whose limit is not one leaky_bucket or in_flight: only these have a queue"},
+		conflict{isShadow, "queue in a rule with shadow: remove queue or shadow, because a shadow delays no request"},
+		conflict{r.Soft.Over > 0, "queue in a rule with soft: remove queue or soft"})
 }
 
 // checkName reports an error for a name that a header field or a metric could not contain

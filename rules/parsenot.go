@@ -52,25 +52,9 @@ func (p *parser) conditions(v strictyaml.Value, m strictyaml.Map, field, empty s
 	e.Headers = p.headers(m.Get("header"))
 	e.Tiers, e.tiers = p.tiersOf(m.Get("tier"))
 	e.Clients, good = p.clientsOf(m)
-	paths := readItems(m.Get("path"))
-	if len(paths) > maxNot {
-		m.Get("path").Errorf("%d paths: use at most %d in an entry of %s", len(paths), maxNot, field)
-		return e, false
-	}
-	for _, item := range paths {
-		text := item.Text()
-		if !item.IsText() {
-			good = false
-			continue
-		}
-		pattern, err := parsePattern(text)
-		if err != nil {
-			item.Errorf("%v", err)
-			good = false
-			continue
-		}
-		e.Paths, e.patterns = append(e.Paths, text), append(e.patterns, pattern)
-	}
+	var isGood bool
+	e.Paths, e.patterns, isGood = patternsIn(m.Get("path"), field, func(strictyaml.Value, pattern) {})
+	good = good && isGood
 	for field, n := range map[string]int{"method": len(e.Methods), "host": len(e.Hosts), "path": len(e.Paths), "header": len(e.Headers), "tier": len(e.Tiers)} {
 		if m.Get(field).Present() && n == 0 {
 			good = false // the invalid values of the field have errors of their own
@@ -81,6 +65,29 @@ func (p *parser) conditions(v strictyaml.Value, m strictyaml.Map, field, empty s
 		good = false
 	}
 	return e, good
+}
+
+// patternsIn reads the paths of an entry of a field, and calls check for each. If good is false, it has added an error.
+func patternsIn(v strictyaml.Value, field string, check func(item strictyaml.Value, p pattern)) (texts []string, patterns []pattern, good bool) {
+	items := readItems(v)
+	if len(items) > maxNot {
+		v.Errorf("%d paths: use at most %d in an entry of %s", len(items), maxNot, field)
+		return nil, nil, false
+	}
+	for _, item := range items {
+		text := item.Text()
+		if !item.IsText() {
+			continue
+		}
+		pattern, err := parsePattern(text)
+		if err != nil {
+			item.Errorf("%v", err)
+			continue
+		}
+		check(item, pattern)
+		texts, patterns = append(texts, text), append(patterns, pattern)
+	}
+	return texts, patterns, len(patterns) == len(items)
 }
 
 func orPath(text string) string {

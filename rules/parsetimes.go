@@ -111,7 +111,7 @@ func (p *parser) limitTimes(l *Limit, v strictyaml.Value, keeps []keep) {
 		}
 		t := limitTime{window: slices.IndexFunc(p.set.windows, func(w *TimeWindow) bool { return w.Name == e.Field })}
 		if t.window < 0 {
-			e.Key.Errorf("unknown time %q: %s", e.Field, enum.Suggest(e.Field, namesOfWindows(p.set.windows)))
+			e.Key.Errorf("unknown time %q: %s", e.Field, enum.Suggest(e.Field, listNames(p.set.windows, func(w *TimeWindow) string { return w.Name })))
 			continue
 		}
 		t.numbers = p.timeNumbers(l, e.Value, set, by, own, keeps)
@@ -147,11 +147,4 @@ func (p *parser) timeNumbers(l *Limit, v strictyaml.Value, tiers uint64, by floa
 		}
 	}
 	return numbers
-}
-
-func namesOfWindows(all []*TimeWindow) (names []string) {
-	for _, w := range all {
-		names = append(names, w.Name)
-	}
-	return names
 }

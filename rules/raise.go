@@ -33,14 +33,10 @@ func (p *parser) raise(r *Rule, v strictyaml.Value, isShadow bool) {
 	if most := m.Get("most"); most.Present() {
 		r.Raise.Most = most.Float(minRaiseMost, maxRaiseMost)
 	}
-	switch {
-	case isShadow:
-		v.Errorf("raise in a rule with shadow: remove raise or shadow, because a shadow denies nothing")
-	case r.key.isGlobal():
-		v.Errorf("raise in a rule with key global: one count of all requests has no hot key, remove it")
-	case slices.ContainsFunc(r.Limits, func(l Limit) bool { return l.tiers != nil }):
-		v.Errorf("raise in a rule with other numbers for tiers: the tier of a hot key is not known; set multiply: false, or remove it")
-	}
+	refuse(v,
+		conflict{isShadow, "raise in a rule with shadow: remove raise or shadow, because a shadow denies nothing"},
+		conflict{r.key.isGlobal(), "raise in a rule with key global: one count of all requests has no hot key, remove it"},
+		conflict{slices.ContainsFunc(r.Limits, func(l Limit) bool { return l.tiers != nil }), "raise in a rule with other numbers for tiers: the tier of a hot key is not known; set multiply: false, or remove it"})
 	p.set.raising = append(p.set.raising, r)
 }
 

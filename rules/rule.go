@@ -109,18 +109,7 @@ func (r *Rule) admits(m *match) bool {
 			return false
 		}
 	}
-	if !r.When.Clients.admits(m.request) {
-		return false
-	}
-	if m.all {
-		return true
-	}
-	for i := range r.When.Not {
-		if r.When.Not[i].excludes(m) {
-			return false
-		}
-	}
-	return true
+	return r.When.Clients.admits(m.request) && (m.all || findExcluding(r.When.Not, m) == nil)
 }
 
 // ForTier reports whether requests of a tier can meet the rule. The tier is in Set.Tiers, or

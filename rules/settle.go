@@ -2,9 +2,7 @@ package rules
 
 import (
 	"net/http"
-	"slices"
 
-	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/httpread"
 	"github.com/weir-go/weir/internal/strictyaml"
 )
@@ -58,12 +56,8 @@ func (p *parser) settle(r *Rule, reserve, settle, cost strictyaml.Value) {
 	if r.estimates = reserve.Present(); r.estimates {
 		r.reserve = p.costOf(r, reserve, "reserve", true)
 		r.Reserve = r.reserve.String()
-		if !settle.Present() {
-			reserve.Errorf("reserve without settle: nothing would replace the estimate, use cost")
-		}
-		if cost.Present() && !slices.ContainsFunc(r.Limits, func(l Limit) bool { return l.base.Algorithm == weir.InFlight }) {
-			cost.Errorf("cost in a rule with reserve: remove cost or reserve, because only in_flight limits have both")
-		}
+		refuse(reserve, conflict{!settle.Present(), "reserve without settle: nothing would replace the estimate, use cost"})
+		refuse(cost, conflict{!r.holds(), "cost in a rule with reserve: remove cost or reserve, because only in_flight limits have both"})
 	}
 	if !settle.Present() {
 		return
@@ -81,9 +75,7 @@ func (p *parser) settle(r *Rule, reserve, settle, cost strictyaml.Value) {
 		s.unit = max(1, v.Int(1, maxRate))
 	}
 	s.KeepOnError = oneOf(m.Get("on_error"), "way to settle an error", onErrorNames) == onErrorNames[1]
-	if !m.Get("header").Present() && !m.Get("trailer").Present() && !m.Get("json").Present() && !m.Get("sse").Present() {
-		settle.Errorf("settle is without a source: name a header, a trailer, or json and sse fields")
-	}
+	refuse(settle, conflict{!m.HasAny("header", "trailer", "json", "sse"), "settle is without a source: name a header, a trailer, or json and sse fields"})
 	r.Settle = s
 }
 

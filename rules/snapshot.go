@@ -31,7 +31,7 @@ type Snapshot struct {
 	warnings  map[string]*atomic.Uint64 // by the name of the rule
 	adapted   map[string]Adaptation     // by the name of the rule
 	hot       []*Suggestion
-	meters    []*adapt.Meter // by Rule.Index, nil for rules without Adapt; nil if no rule has Adapt
+	meters    map[string]*adapt.Meter // of the rules with Adapt, by name
 }
 
 // Count has the Limiters of a key under a limit.

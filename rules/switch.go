@@ -43,10 +43,7 @@ func (w *Switch) apply(_ *Book, s *Snapshot) {
 // this node at once, and on other nodes when it arrives there. While nodes cannot reach each other, each
 // side obeys its own. The error is weir.ErrInvalid for an invalid switch, or that of weir.Node.Publish.
 func (b *Book) Switch(rule string, w Switch) error {
-	var known []string
-	for _, r := range b.Current().rules {
-		known = append(known, r.Name)
-	}
+	known := listNames(b.Current().rules, nameOfRule)
 	switch {
 	case rule != AllRules && !slices.Contains(known, rule):
 		return fmt.Errorf("%w Switch: there is no rule %q: %s", weir.ErrInvalid, rule, enum.Suggest(rule, known))

@@ -31,10 +31,7 @@ func (s *Set) newTierDenials(before map[ruleTier]*tierDenials) map[ruleTier]*tie
 	counters := make(map[ruleTier]*tierDenials)
 	for _, r := range s.rules {
 		for _, tier := range append([]string{""}, s.tiers...) {
-			id := ruleTier{r.Name, tier}
-			if counters[id] = before[id]; counters[id] == nil {
-				counters[id] = new(tierDenials)
-			}
+			carry(counters, before, ruleTier{r.Name, tier})
 		}
 	}
 	return counters

@@ -22,13 +22,18 @@ func warn(v strictyaml.Value, ofRule float64) float64 {
 func (s *Set) newWarnings(before map[string]*atomic.Uint64) map[string]*atomic.Uint64 {
 	counters := make(map[string]*atomic.Uint64)
 	for i, l := range s.limits {
-		if name := s.ruleOf[i].Name; l.Warn > 0 && counters[name] == nil {
-			if counters[name] = before[name]; counters[name] == nil {
-				counters[name] = new(atomic.Uint64)
-			}
+		if l.Warn > 0 {
+			carry(counters, before, s.ruleOf[i].Name)
 		}
 	}
 	return counters
+}
+
+// carry adds the value of a key to a map: that of an earlier map or, without one, a new value.
+func carry[K comparable, V any](to, before map[K]*V, key K) {
+	if to[key] = before[key]; to[key] == nil {
+		to[key] = new(V)
+	}
 }
 
 // Warns reports whether a rule has warnings. A nil Snapshot has none.

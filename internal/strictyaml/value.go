@@ -76,6 +76,11 @@ func (m Map) Get(field string) Value {
 	return Value{file: m.in.file, at: m.in.at, name: field}
 }
 
+// HasAny reports whether the map has a field of the given names that is known.
+func (m Map) HasAny(fields ...string) bool {
+	return slices.ContainsFunc(fields, func(field string) bool { return m.Get(field).Present() })
+}
+
 // Map reads a map, and reports an error for each field that is not in known, or that
 // occurs twice.
 func (v Value) Map(known ...string) Map {

@@ -148,7 +148,7 @@ func (l *Limit) declared() *limits.Limit {
 	return &limits.Limit{
 		Name: l.Name, Version: l.Version, Algorithm: l.Algorithm, Rate: l.Rate, Per: l.Per, Burst: l.Burst, Keep: l.Keep,
 		Scope: uint8(l.Scope), Partition: wire.Policy(l.Partition), Calendar: uint8(l.Calendar), Zone: l.Zone, Varies: l.Varies,
-		Ban: limits.Ban{Denials: l.Ban.Denials, Within: l.Ban.Within, For: l.Ban.For}, Pauses: l.Pauses, Durable: uint8(l.Durable),
+		Ban: limits.Ban{Denials: l.Ban.Denials, Within: l.Ban.Within, For: wire.Ban(l.Ban.For)}, Pauses: l.Pauses, Durable: uint8(l.Durable),
 	}
 }
 

@@ -62,12 +62,12 @@ func (n *Node) TopKeys(ctx context.Context, most int) (TopKeys, error) {
 	top, err := n.clients.survey.Top(ctx, most)
 	t := TopKeys{Asked: topKeys(top.Asked), Denied: topKeys(top.Denied), Missing: top.Missing, Silent: top.Silent}
 	for _, k := range top.Held {
-		t.Held = append(t.Held, HeldKey{TopKey(k.NamedKey), k.Held, k.Most})
+		t.Held = append(t.Held, HeldKey{TopKey(k.TopKey), k.Held, k.Most})
 	}
 	return t, err
 }
 
-func topKeys(all []stats.NamedKey) (top []TopKey) {
+func topKeys(all []stats.TopKey) (top []TopKey) {
 	for _, k := range all {
 		top = append(top, TopKey(k))
 	}

@@ -11,7 +11,7 @@ import (
 type Ban struct {
 	Denials int64
 	Within  time.Duration
-	For     [wire.BanSteps]time.Duration
+	For     wire.Ban
 }
 
 const maxBanDenials = 10_000
@@ -48,12 +48,4 @@ func (b *Ban) Strikes(version uint64) (strikes bucket.Limit) {
 	strikes = bucket.Limit{Algorithm: bucket.SlidingLog, Rate: b.Denials, Per: b.Within, Version: version}
 	strikes.Durable = strikes.DurableByPer()
 	return strikes
-}
-
-// Lengths returns For as asks carry it.
-func (b *Ban) Lengths() (lengths wire.Ban) {
-	for i, d := range b.For {
-		lengths[i] = uint32(d / time.Second)
-	}
-	return lengths
 }

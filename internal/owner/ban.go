@@ -59,14 +59,13 @@ var (
 const leastMemory = 24 * time.Hour
 
 // banStep returns the length of the next ban of a key that was banned before the given number of times.
-func banStep(lengths *wire.Ban, before int64) time.Duration {
-	length := uint32(0)
-	for i, seconds := range lengths {
-		if seconds > 0 && int64(i) <= before {
-			length = seconds
+func banStep(lengths *wire.Ban, before int64) (step time.Duration) {
+	for i, length := range lengths {
+		if length > 0 && int64(i) <= before {
+			step = length
 		}
 	}
-	return time.Duration(length) * time.Second
+	return step
 }
 
 // denyBanned reports whether the key of an ask is banned or paused, and if so denies the ask until the
@@ -128,8 +127,8 @@ func (o *Owner) strike(v *view.View, as view.Standing, a *wire.Ask, now int64, r
 		return
 	}
 	earlier := &bucket.Limit{Algorithm: bucket.SlidingLog, Rate: wire.BanSteps, Per: leastMemory, Version: a.Limit.Version, Durable: true, MaxOfCopies: true}
-	for _, seconds := range a.Ban {
-		earlier.Per = min(max(earlier.Per, 2*time.Duration(seconds)*time.Second), wire.LongestBan)
+	for _, length := range a.Ban {
+		earlier.Per = min(max(earlier.Per, 2*length), wire.LongestBan)
 	}
 	before, _, _ := o.counts.Used(earlierID(a.ID), now)
 	o.counts.Debit(banID(a.ID), &banTimer, now, int64(banStep(&a.Ban, before)/banTimer.Per))

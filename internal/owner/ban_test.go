@@ -34,17 +34,17 @@ func (m *banModel) strike(at time.Duration, most int, within time.Duration, leng
 		return false
 	}
 	memory := 24 * time.Hour
-	for _, seconds := range lengths {
-		memory = max(memory, 2*time.Duration(seconds)*time.Second)
+	for _, length := range lengths {
+		memory = max(memory, 2*length)
 	}
 	m.begun = slices.DeleteFunc(m.begun, func(b time.Duration) bool { return at-b >= memory })
-	length := lengths[0]
-	for i, seconds := range lengths {
-		if i <= len(m.begun) && seconds > 0 {
-			length = seconds
+	step := lengths[0]
+	for i, length := range lengths {
+		if i <= len(m.begun) && length > 0 {
+			step = length
 		}
 	}
-	m.begun, m.until = append(m.begun, at), at+time.Duration(length)*time.Second
+	m.begun, m.until = append(m.begun, at), at+step
 	return true
 }
 
@@ -54,7 +54,7 @@ func TestBansFollowTheirDenials(t *testing.T) {
 		within := time.Duration(rapid.IntRange(1, 600).Draw(t, "within")) * time.Second
 		var lengths wire.Ban
 		for i := range rapid.IntRange(1, wire.BanSteps).Draw(t, "lengths") {
-			lengths[i] = uint32(rapid.SampledFrom([]int{1, 60, 600, 3600, 86400}).Draw(t, "length"))
+			lengths[i] = rapid.SampledFrom([]time.Duration{1, 60, 600, 3600, 86400}).Draw(t, "length") * time.Second
 		}
 		o, v := newOwner()
 		strikes := bucket.Limit{Algorithm: bucket.SlidingLog, Rate: int64(most), Per: within}
@@ -86,7 +86,7 @@ func TestConcurrentDenialsBeginOneBan(t *testing.T) {
 	o, v := newOwner()
 	at := int64(time.Hour)
 	strikes := bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 1, Per: time.Minute}
-	a := wire.Ask{ID: bucket.ID{Hi: 7, Lo: 8}, Limit: &strikes, Units: 1, BansKeys: true, Ban: wire.Ban{60, 600}}
+	a := wire.Ask{ID: bucket.ID{Hi: 7, Lo: 8}, Limit: &strikes, Units: 1, BansKeys: true, Ban: wire.Ban{time.Minute, 10 * time.Minute}}
 	o.bans.Lock()
 	struck := make(chan wire.Result)
 	go func() {
@@ -116,7 +116,7 @@ func TestNodeWithShareBeginsNoBan(t *testing.T) {
 	do := func(v *view.View, as view.Standing, op wire.Op) (r wire.Result) {
 		a := wire.Ask{ID: bucket.ID{Hi: 1 << 63, Lo: 2}, Limit: &limit, Units: 1, BansKeys: true}
 		if op == wire.OpStrike {
-			a.Limit, a.Ban = &strikes, wire.Ban{60}
+			a.Limit, a.Ban = &strikes, wire.Ban{time.Minute}
 		}
 		o.Do(v, as, op, &a, int64(time.Hour), &r)
 		return r
@@ -142,7 +142,7 @@ func TestBanOfOneAskDeniesAll(t *testing.T) {
 		{ID: bucket.ID{Hi: 1, Lo: 1}, Limit: &limit, Units: 1, BansKeys: true},
 		{ID: bucket.ID{Hi: 2, Lo: 2}, Limit: &limit, Units: 1},
 	}
-	strike := wire.Ask{ID: asks[0].ID, Limit: &strikes, Units: 1, BansKeys: true, Ban: wire.Ban{60}}
+	strike := wire.Ask{ID: asks[0].ID, Limit: &strikes, Units: 1, BansKeys: true, Ban: wire.Ban{time.Minute}}
 	o.Do(v, view.AsOwner, wire.OpStrike, &strike, int64(time.Hour), new(wire.Result))
 	for _, shadow := range []bool{false, true} {
 		asks[0].Shadow = shadow

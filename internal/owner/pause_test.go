@@ -81,7 +81,7 @@ func TestLaterEndOfBanAndPauseAnswers(t *testing.T) {
 	o, v := newOwner()
 	strikes := bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 1, Per: time.Minute}
 	a := pauseOf(10)
-	strike := wire.Ask{ID: a.ID, Limit: &strikes, Units: 1, BansKeys: true, Pauses: true, Ban: wire.Ban{60}}
+	strike := wire.Ask{ID: a.ID, Limit: &strikes, Units: 1, BansKeys: true, Pauses: true, Ban: wire.Ban{time.Minute}}
 	take := func(later time.Duration) (r wire.Result) {
 		r.Paused = true // left by an earlier use
 		one := a

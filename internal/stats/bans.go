@@ -19,12 +19,13 @@ const (
 
 // Ban is a ban of a key. Its times are in nanoseconds since 1970.
 type Ban struct {
-	Limit string
-	ID    [16]byte
-	Key   string // the text of the key, masked if the key is a secret
-	Known bool   // a node has included the text of the key
-	Since int64  // 0 if the nodes that list the ban have not begun it
-	Until int64
+	Limit  string
+	ID     [16]byte
+	Key    string // the text of the key, masked if the key is a secret
+	Known  bool   // a node has included the text of the key
+	Masked bool   // Key is masked; set by Survey
+	Since  int64  // 0 if the nodes that list the ban have not begun it
+	Until  int64
 }
 
 // BanList lists the bans that callers of this node began or met, at most MaxBans of them. The zero BanList lists

@@ -48,26 +48,15 @@ func NewSurvey(cfg SurveyConfig) *Survey { return &Survey{cfg} }
 // ClusterTop lists the keys that are asked for most, the keys that are denied most, and the keys
 // with the most held units.
 type ClusterTop struct {
-	Asked, Denied []NamedKey
+	Asked, Denied []TopKey
 	Held          []HeldKey
 	Missing       []string // names of members that have not answered
 	Silent        []string // names of the members that do not keep top keys
 }
 
-// NamedKey is a key of a limit, and how often it was asked for and denied.
-type NamedKey struct {
-	Limit                string
-	ID                   [16]byte
-	Key                  string
-	Known                bool
-	Masked               bool // Key is not the key, but the masked text of a secret
-	Asks, AsksOver       uint64
-	Denials, DenialsOver uint64
-}
-
 // HeldKey is a key with Held of Most units held.
 type HeldKey struct {
-	NamedKey
+	TopKey
 	Held, Most int64
 }
 
@@ -103,12 +92,6 @@ func (s *Survey) Totals(ctx context.Context) (members map[string]Totals, missing
 	return members, missing, nil
 }
 
-// ClusterBan is a ban of a key.
-type ClusterBan struct {
-	Ban
-	Masked bool // Key is not the key, but the masked text of a secret
-}
-
 // AppendBans appends the answer of this node to OpBans.
 func (s *Survey) AppendBans(b []byte) []byte { return AppendBans(b, s.ownBans(), s.cfg.TellsKeys) }
 
@@ -116,7 +99,7 @@ func (s *Survey) ownBans() []Ban { return s.cfg.Meters.BanList.List(s.cfg.Env.Ti
 
 // Bans returns the bans that members list, and the names of the members that did not answer. The error is
 // the context's.
-func (s *Survey) Bans(ctx context.Context) (all []ClusterBan, missing []string, err error) {
+func (s *Survey) Bans(ctx context.Context) (all []Ban, missing []string, err error) {
 	v, lists, errs := askAll(ctx, s, wire.OpBans, TopWait, ParseBans, s.ownBans)
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
@@ -129,8 +112,10 @@ func (s *Survey) Bans(ctx context.Context) (all []ClusterBan, missing []string, 
 	if v.Self < 0 { // this node has left
 		lists = append(lists, s.ownBans())
 	}
-	for _, b := range mergeBans(lists) {
-		all = append(all, ClusterBan{b, b.Known && s.isMasked(b.Limit, b.Key, b.ID)})
+	all = mergeBans(lists)
+	for i := range all {
+		b := &all[i]
+		b.Masked = b.Known && s.isMasked(b.Limit, b.Key, b.ID)
 	}
 	return all, missing, nil
 }
@@ -150,11 +135,13 @@ func (s *Survey) Top(ctx context.Context, most int) (t ClusterTop, err error) {
 		all = append(all, s.ownTop())
 	}
 	asked, denied := MergeTop(all, MaxTop)
+	s.setMasked(asked)
+	s.setMasked(denied)
 	held := s.heldKeys(ctx, slices.Concat(asked, denied))
 	if err := ctx.Err(); err != nil {
 		return ClusterTop{}, err
 	}
-	t.Asked, t.Denied = s.nameAll(asked[:min(len(asked), most)]), s.nameAll(denied[:min(len(denied), most)])
+	t.Asked, t.Denied = asked[:min(len(asked), most)], denied[:min(len(denied), most)]
 	t.Held = held[:min(len(held), most)]
 	return t, nil
 }
@@ -183,7 +170,7 @@ func (s *Survey) heldKeys(ctx context.Context, all []TopKey) []HeldKey {
 	env.Gather(len(asks), atOnce, func(i int) {
 		var r wire.Result
 		if s.cfg.Checks.Do(ctx, wire.OpPeek, &asks[i], &r) == nil {
-			held[i] = HeldKey{s.name(all[i]), r.Limit - r.Remaining, r.Limit}
+			held[i] = HeldKey{all[i], r.Limit - r.Remaining, r.Limit}
 		}
 	})
 	held = slices.DeleteFunc(held, func(k HeldKey) bool { return k.Held == 0 })
@@ -191,16 +178,12 @@ func (s *Survey) heldKeys(ctx context.Context, all []TopKey) []HeldKey {
 	return held
 }
 
-func (s *Survey) nameAll(all []TopKey) (top []NamedKey) {
-	for _, k := range all {
-		top = append(top, s.name(k))
+// setMasked sets Masked of all keys.
+func (s *Survey) setMasked(all []TopKey) {
+	for i := range all {
+		k := &all[i]
+		k.Masked = k.Known && s.isMasked(k.Limit, k.Key, k.ID)
 	}
-	return top
-}
-
-// name converts k to a NamedKey.
-func (s *Survey) name(k TopKey) NamedKey {
-	return NamedKey{k.Limit, k.ID, k.Key, k.Known, k.Known && s.isMasked(k.Limit, k.Key, k.ID), k.Asks, k.AsksOver, k.Denials, k.DenialsOver}
 }
 
 // isMasked reports whether id is not the ID of the text of a key: then the text is the masked form of a

@@ -108,7 +108,7 @@ func TestTopMergesKeysOfAllMembers(t *testing.T) {
 	all[2].ask("limit", "sk_live_0123456789abcdef", true, true)
 	top, err := all[0].Top(t.Context(), 2)
 	require.NoError(t, err)
-	require.Equal(t, []NamedKey{
+	require.Equal(t, []TopKey{
 		{Limit: "limit", ID: identity.Bytes(surveyID("limit", "one")), Key: "one", Known: true, Asks: 6, Denials: 3},
 		{Limit: "limit", ID: identity.Bytes(surveyID("limit", "another")), Key: "another", Known: true, Asks: 3},
 	}, top.Asked, "at most the requested number")

@@ -182,6 +182,7 @@ type TopKey struct {
 	ID                   [16]byte
 	Key                  string
 	Known                bool // a node has included the text of the key
+	Masked               bool // Key is the masked text of a secret; set by Survey
 	Asks, AsksOver       uint64
 	Denials, DenialsOver uint64
 }

@@ -55,9 +55,9 @@ const LongestBan = 366 * 24 * time.Hour
 // LongestPause is the longest time for which a key is paused.
 const LongestPause = 24 * time.Hour
 
-// Ban has the lengths in seconds of the first ban of a key and of the bans that follow. The last length
+// Ban has the lengths of the first ban of a key and of the bans that follow, in whole seconds. The last length
 // that is not 0 applies to all further bans.
-type Ban [BanSteps]uint32
+type Ban [BanSteps]time.Duration
 
 // Ask is a request for units of one key of a limit. All operations use the fields up to Began. The
 // operation determines which of the parts below are sent. ParseAsk leaves the other parts zero.
@@ -232,8 +232,8 @@ func (a *Ask) Append(request []byte) []byte {
 		b = binary.LittleEndian.AppendUint64(b, a.Reset)
 	}
 	if p&banPart != 0 {
-		for _, seconds := range a.Ban {
-			b = binary.LittleEndian.AppendUint32(b, seconds)
+		for _, length := range a.Ban {
+			b = binary.LittleEndian.AppendUint32(b, uint32(length/time.Second))
 		}
 	}
 	return b
@@ -317,7 +317,7 @@ func (a *Ask) parse(p parts, b []byte) {
 	}
 	if p&banPart != 0 {
 		for i := range a.Ban {
-			a.Ban[i] = min(binary.LittleEndian.Uint32(b[4*i:]), uint32(LongestBan/time.Second))
+			a.Ban[i] = min(time.Duration(binary.LittleEndian.Uint32(b[4*i:]))*time.Second, LongestBan)
 		}
 	}
 }

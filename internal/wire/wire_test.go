@@ -146,7 +146,7 @@ func drawAsk(t *rapid.T, p parts, limit *bucket.Limit) Ask {
 	}
 	if p&banPart != 0 {
 		for i := range a.Ban {
-			a.Ban[i] = rapid.Uint32Range(0, uint32(LongestBan/time.Second)).Draw(t, "ban")
+			a.Ban[i] = time.Duration(rapid.Int64Range(0, int64(LongestBan/time.Second)).Draw(t, "ban")) * time.Second
 		}
 	}
 	return a

@@ -55,9 +55,6 @@ const (
 	Leased                         // this node, from units that the owner has debited and lent to it for at most half a second
 )
 
-// isShare reports whether a decision was made within a share, or by the PartitionPolicy of the limit.
-func (s Source) isShare() bool { return s >= Budget && s <= FailedClosed }
-
 // Each Source has the same number as the wire.Source of that name in a response. This line
 // compiles only while Leased, the last Source, is equal to wire.Leased.
 var _ = [1]struct{}{}[Leased-Source(wire.Leased)]

@@ -197,11 +197,7 @@ type PastOutage struct {
 // Outages returns the most recent outages of this node that have ended, at most 20, newest
 // first. Outages before Start are not included.
 func (n *Node) Outages() []PastOutage {
-	var past []PastOutage
-	for _, o := range n.outage.PastOutages() {
-		past = append(past, PastOutage(o))
-	}
-	return past
+	return convert(n.outage.PastOutages(), func(o stats.PastOutage) PastOutage { return PastOutage(o) })
 }
 
 // watchEvery is the time between two checks for an outage, and so the minimum time between two

@@ -60,18 +60,19 @@ func (n *Node) TopKeys(ctx context.Context, most int) (TopKeys, error) {
 		return TopKeys{}, ErrClosed
 	}
 	top, err := n.clients.survey.Top(ctx, most)
-	t := TopKeys{Asked: topKeys(top.Asked), Denied: topKeys(top.Denied), Missing: top.Missing, Silent: top.Silent}
-	for _, k := range top.Held {
-		t.Held = append(t.Held, HeldKey{TopKey(k.TopKey), k.Held, k.Most})
-	}
-	return t, err
+	named := func(k stats.TopKey) TopKey { return TopKey(k) }
+	return TopKeys{
+		Asked: convert(top.Asked, named), Denied: convert(top.Denied, named), Missing: top.Missing, Silent: top.Silent,
+		Held: convert(top.Held, func(k stats.HeldKey) HeldKey { return HeldKey{TopKey(k.TopKey), k.Held, k.Most} }),
+	}, err
 }
 
-func topKeys(all []stats.TopKey) (top []TopKey) {
-	for _, k := range all {
-		top = append(top, TopKey(k))
+// convert returns the result of f for each element, and nil for none.
+func convert[From, To any](all []From, f func(From) To) (to []To) {
+	for _, one := range all {
+		to = append(to, f(one))
 	}
-	return top
+	return to
 }
 
 // Totals are the decisions of all members since they started.
@@ -148,13 +149,13 @@ func (n *Node) Bans(ctx context.Context) (Bans, error) {
 		return Bans{}, ErrClosed
 	}
 	all, missing, err := n.clients.survey.Bans(ctx)
-	list := Bans{Missing: missing}
-	for _, b := range all {
-		k := BannedKey{Limit: b.Limit, ID: b.ID, Key: b.Key, Known: b.Known, Until: time.Unix(0, b.Until), Masked: b.Masked}
-		if b.Since > 0 {
-			k.Since = time.Unix(0, b.Since)
-		}
-		list.Bans = append(list.Bans, k)
+	return Bans{convert(all, bannedKey), missing}, err
+}
+
+func bannedKey(b stats.Ban) BannedKey {
+	k := BannedKey{Limit: b.Limit, ID: b.ID, Key: b.Key, Known: b.Known, Masked: b.Masked, Until: time.Unix(0, b.Until)}
+	if b.Since > 0 {
+		k.Since = time.Unix(0, b.Since)
 	}
-	return list, err
+	return k
 }

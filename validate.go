@@ -1,7 +1,6 @@
 package weir
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -18,15 +17,13 @@ import (
 // Each error is ErrInvalid.
 func (c Config) Validate() error {
 	var errs []error
-	wrong := func(format string, args ...any) {
-		errs = append(errs, fmt.Errorf("%w Config: "+format, append([]any{ErrInvalid}, args...)...))
-	}
+	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	c.checkCluster(wrong)
 	c.checkShares(wrong)
 	c.checkSecrets(wrong)
 	c.checkWaits(wrong)
 	c.checkSizes(wrong)
-	return errors.Join(errs...)
+	return invalid("Config", errs...)
 }
 
 // checkCluster validates Name, and the fields that package cluster uses.
@@ -122,20 +119,18 @@ func (c *Config) checkShares(wrong func(format string, args ...any)) {
 // checkSecrets refuses hexadecimal text as Secrets, RegionSecrets and Seed. weir serve decodes
 // such a text, so that its nodes would have a different Seed.
 func (c *Config) checkSecrets(wrong func(format string, args ...any)) {
-	const remedy = "is hexadecimal text: give the bytes that it stands for, as ParseSecrets and ReadSecrets return them"
-	for i, secret := range c.Secrets {
+	check := func(secret []byte, field string, args ...any) {
 		if identity.IsSecretText(secret) {
-			wrong("Secrets[%d] "+remedy, i)
+			wrong(field+" is hexadecimal text: give the bytes that it stands for, as ParseSecrets and ReadSecrets return them", args...)
 		}
+	}
+	for i, secret := range c.Secrets {
+		check(secret, "Secrets[%d]", i)
 	}
 	for region, secrets := range c.RegionSecrets {
 		for i, secret := range secrets {
-			if identity.IsSecretText(secret) {
-				wrong("RegionSecrets[%q][%d] "+remedy, region, i)
-			}
+			check(secret, "RegionSecrets[%q][%d]", region, i)
 		}
 	}
-	if identity.IsSecretText(c.Seed) {
-		wrong("Seed " + remedy)
-	}
+	check(c.Seed, "Seed")
 }

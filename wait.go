@@ -58,7 +58,7 @@ func (l *Limiter) Wait(ctx context.Context, key string, units int64) (err error)
 			return nil
 		}
 		delay := d.RetryAfter
-		if d.Source.isShare() {
+		if r.Source.IsShare() {
 			// RetryAfter is when the share could admit the units. The owner may be reachable before.
 			delay = min(delay, view.OutageRetry)
 		}

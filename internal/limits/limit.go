@@ -80,20 +80,19 @@ func (l *Limit) Check() (zone *time.Location, errs []error) {
 
 // checkInFlight reports the fields that an InFlight limit does not have.
 func (l *Limit) checkInFlight(wrong func(format string, args ...any)) {
-	if l.Per != 0 {
-		wrong("Per is %v and Algorithm in_flight: leave Per zero, units come back as they are released", l.Per)
-	}
-	if l.Durable == Durable {
-		wrong("Durable is set and Algorithm in_flight: leave it zero, a stop of all nodes ends all holds")
-	}
-	if l.Scope == Global {
-		wrong("Scope is global and Algorithm in_flight: holds are counted in one region; use regional")
-	}
-	if l.Ban != (Ban{}) {
-		wrong("Ban is set and Algorithm in_flight: leave it zero, only denials of a rate ban a key")
-	}
-	if l.Pauses {
-		wrong("Pauses is set and Algorithm in_flight: leave it unset, only takes are paused")
+	for _, field := range []struct {
+		set     bool
+		problem string
+	}{
+		{l.Per != 0, fmt.Sprintf("Per is %v and Algorithm in_flight: leave Per zero, units come back as they are released", l.Per)},
+		{l.Durable == Durable, "Durable is set and Algorithm in_flight: leave it zero, a stop of all nodes ends all holds"},
+		{l.Scope == Global, "Scope is global and Algorithm in_flight: holds are counted in one region; use regional"},
+		{l.Ban != (Ban{}), "Ban is set and Algorithm in_flight: leave it zero, only denials of a rate ban a key"},
+		{l.Pauses, "Pauses is set and Algorithm in_flight: leave it unset, only takes are paused"},
+	} {
+		if field.set {
+			wrong("%s", field.problem)
+		}
 	}
 }
 

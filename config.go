@@ -70,9 +70,10 @@ type Config struct {
 	// must be a loopback address.
 	Secrets [][]byte
 
-	// TLS protects connections between nodes with mutual TLS. TLS requires RootCAs and a
-	// certificate for both ends. The functions of the tls.Config are called for each connection. If
-	// nil, only Secrets protect the connections. UDP is always protected by Secrets alone.
+	// TLS protects connections between nodes with mutual TLS. TLS requires a certificate for both ends,
+	// and RootCAs or functions that verify in their place (cluster.Config). The functions of the
+	// tls.Config are called for each connection. If nil, only Secrets protect the connections. UDP is
+	// always protected by Secrets alone.
 	TLS *tls.Config
 
 	// RegionSecrets are, for each of Regions, the secrets that only this region and that region share. A

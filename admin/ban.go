@@ -39,7 +39,8 @@ func showBan(b weir.BannedKey) Ban {
 	return shown
 }
 
-// deleteBan releases a key from its ban, by its text or by its id from the list of bans.
+// deleteBan releases a key from its ban and deletes its count, by its text or by its id from the list of
+// bans.
 func (a *api) deleteBan(r *request) (int, any, error) {
 	limit, key, raw, err := r.readKey("ban")
 	if err != nil {

@@ -160,9 +160,10 @@ func (l *Limit) spendAt(v cell, g *log, r Receipt, n, used uint64) (_ cell, spen
 }
 
 // find returns the receipt of the units that spent identifies, in a count that is up to date. It
-// returns spent.Receipt if this store has returned that receipt, and otherwise the receipt
-// nearest to spent.Near, or 0 if there is no such receipt. If windows have names, all stores
-// return the same receipts.
+// returns spent.Receipt if this store has returned that receipt. Otherwise it returns the entry
+// nearest to spent.Near, or the window that began nearest to it, within half of Per, or 0 if there is
+// no such entry or window. If windows have names, all stores return the same receipts. A bucket cannot
+// confirm a receipt: find converts the receipt, or spent.Near, to the present numbers.
 func (l *Limit) find(v cell, g *log, now int64, spent Spent) Receipt {
 	per, named := l.per(), l.Start != 0
 	near := func(t int64, within uint64) bool {

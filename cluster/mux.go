@@ -45,7 +45,7 @@ type mux struct {
 	tls      *tls.Config // nil without TLS
 	log      *slog.Logger
 	refused  *refusals
-	gossiped *refusals                                          // refused packets and streams of gossip
+	gossiped *refusals                                          // refused packets, streams and members of gossip
 	member   func(net.Conn) error                               // returns why the certificate of a stream of gossip is not a member's
 	inspect  func(r io.Reader, isIncoming bool) ([]byte, error) // reads and checks the message of a stream
 

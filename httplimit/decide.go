@@ -325,9 +325,10 @@ func (s *scratch) denial() int {
 	return http.StatusServiceUnavailable
 }
 
-// overrun asks again if all limits that deny have an overrun that can admit the request, with
-// the overruns in place of these limits. The limits decide together again. overrun reports whether
-// they admit the request. If they deny, the first decisions stay.
+// overrun asks again if all limits that deny have an overrun that can admit the request, and none of
+// them has failed closed, with the overruns in place of these limits. The limits decide together
+// again. overrun reports whether they admit the request. If they deny, or with an error, the first
+// decisions stay.
 func (m *Middleware) overrun(ctx context.Context, s *scratch) bool {
 	o := &s.outcome
 	at := 0

@@ -43,9 +43,9 @@ type ExchangeFunctions interface {
 
 // Serve decides on a request, passes the result to its Exchange, and reports whether the request
 // is admitted. Serve waits if a limit has a queue. Of the functions of Options, Serve calls only
-// Reserve; the others are up to the Exchange. Serve does not learn when the request ends: a request
-// that meets an enforced in_flight limit is answered with 503, and estimates stay spent. Use Begin
-// if the end is known.
+// Reserve, OnWarn and, if the Exchange has HTTP and sets no Claims, Claim; the others are up to the
+// Exchange. Serve does not learn when the request ends: a request that meets an enforced in_flight
+// limit is answered with 503, and estimates stay spent. Use Begin if the end is known.
 func (m *Middleware) Serve(ctx context.Context, e Exchange) bool {
 	s := m.scratches.Get().(*scratch)
 	admitted := m.serve(ctx, s, e)
@@ -55,7 +55,7 @@ func (m *Middleware) Serve(ctx context.Context, e Exchange) bool {
 
 // Begin is like Serve, for a request whose end the caller reports with Admission.End, also if
 // the handler panics. The Admission is nil if the request is not admitted, or holds and reserves
-// no units and meets no rule with adapt; all methods accept a nil Admission. Of the Options, Begin calls Count, Reserve and
+// no units and meets no rule with adapt; all methods accept a nil Admission. Begin also calls Count and
 // Settle. If the Exchange has HTTP, a rule can reserve units by a JSON field of the body.
 func (m *Middleware) Begin(ctx context.Context, e Exchange) (a *Admission, admitted bool) {
 	s := m.scratches.Get().(*scratch)

@@ -86,7 +86,8 @@ func (w *response) ReadFrom(r io.Reader) (int64, error) {
 }
 
 // withOptionalMethods returns w with those of the methods Flush, Hijack and Push that the server offers,
-// because handlers test for them.
+// because handlers test for them. Push is there only together with Flush, and Hijack not beside Push, as
+// in the servers of net/http.
 func (w *response) withOptionalMethods() http.ResponseWriter {
 	_, pushes := w.ResponseWriter.(http.Pusher)
 	flushes, hijacks := offers[http.Flusher](w.ResponseWriter), offers[http.Hijacker](w.ResponseWriter)

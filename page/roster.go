@@ -91,8 +91,8 @@ func gatherPause(members int) time.Duration {
 	return time.Duration(members)*time.Second/gatherEach - snapshotEvery/2
 }
 
-// members serves the members whose name, address, region or state contains the text in the
-// request.
+// members serves the members whose ID, name, address, region or state contains the text in the
+// request, in any case. It serves at most membersShown of them, and the number of all of them.
 func (p *Page) members(w http.ResponseWriter, r *http.Request) {
 	if isForeign(r) {
 		http.Error(w, "the request comes from a page of another origin", http.StatusForbidden)

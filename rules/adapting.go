@@ -26,7 +26,7 @@ import (
 const (
 	adaptEvery = 250 * time.Millisecond // interval between two reports or decisions, if the rule has requests
 	adaptIdle  = time.Second            // interval between two calls of run, if no rule has requests
-	factorTerm = time.Hour              // the time after which a published factor ends; half of it before the factor is published again
+	factorTerm = time.Hour              // the time after which a published factor ends; while the rule has requests, the factor is published again after half of it
 )
 
 // newMeasureLimit returns the limit of the counts of measurements, which denies nothing. The Rate is

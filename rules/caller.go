@@ -22,7 +22,8 @@ func (s *Set) MatchCaller(r *Request, dst []*Rule) []*Rule {
 
 // OwnKey returns the key of a request under the rule if it identifies the caller: each part is the address,
 // user or API key of the caller, or the address in place of these. If ok is false, other callers may have the
-// same key, such as with global, or the caller may choose it, as with a header field.
+// same key, such as with global, or the caller may choose it, as with a header field, or the rule does not
+// apply because the request lacks a part of the key.
 func (r *Rule) OwnKey(req *Request) (key string, ok bool) {
 	for _, p := range r.key.parts {
 		text := ""

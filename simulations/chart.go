@@ -24,8 +24,9 @@ const (
 )
 
 // Colours that colour-blind readers can distinguish (Okabe and Ito). The white background
-// is painted, so that the chart looks the same on a dark page. Each curve has its own
-// dashes, so that a print without colours is readable too.
+// is painted, so that the chart looks the same on a dark page. Each side has its own dashes,
+// and other curves with the same dashes differ in width or shape, so that a print without
+// colours is readable too.
 const (
 	ink, faint, shade, verdict = "#222222", "#888888", "#EEE6D8", "#D55E00"
 	firstSide, laterSides      = "#0072B2", "#009E73 #CC79A7 #E69F00"

@@ -68,10 +68,10 @@ func (p *planet) situation(l *weir.Limit, from, to time.Duration) (all situation
 }
 
 // reduceToGlobal reduces the situation of a region in a span to the events that affect a
-// Global limit. Members that die at the same time count as a single crash. If all members of a
-// region die, the other regions remember the grants of the region: the region may admit the
-// units that it had once more, but no further units. inside reports that members died without
-// a copy while other members of the region lived.
+// Global limit. Members that die without a copy at the same time count as a single crash. If
+// all members of a region die, the other regions remember the grants of the region: the region
+// may admit the units that it had once more, but no further units. inside reports that members
+// died without a copy while other members of the region lived.
 func (c *course) reduceToGlobal(s *situation, from, to time.Duration) (inside bool) {
 	s.Bare = 0
 	last := time.Duration(-1)

@@ -13,8 +13,8 @@ type Caps struct {
 	// has an argument for this bound, and the lower bound applies. 64 KiB if zero.
 	Frame int
 	// Fold is the length from which on the queue of a member has an index. With an index, an id
-	// that already waits is not queued again. If an item has waited for 100 ms, a shorter queue
-	// has an index too. 65,536 if zero.
+	// that already waits with the same kind of data is not queued again. If an item has waited for
+	// 100 ms, a shorter queue gets an index too. 65,536 if zero.
 	Fold int
 	// Queued is the maximum number of items that wait for a member. The items that a scan adds do
 	// not count towards this limit. 1,048,576 if zero.

@@ -34,7 +34,7 @@ type entry struct {
 	tally
 	id     bucket.ID
 	next   int32  // next entry of the same id, or noEntry
-	passed stamps // stamps of the members for which the tally was queued; cleared when it grows
+	passed stamps // stamps of the members for which the tally was queued, or which have sent it; cleared when it grows
 	heard  bool   // the tally came from other members, although this node is its origin and has forgotten it
 	kept   bool   // the holder may lack the tally, so it is not folded: reviews visit only the ledger
 	lasts  int64  // upper bound of the time for which its units count, as far as is known; kept here because the count may be reclaimed before

@@ -15,7 +15,7 @@ import (
 type reset struct {
 	number uint64
 	made   int64  // time of the reset, by the clock of this node
-	passed stamps // stamps of the members for which the reset was queued
+	passed stamps // stamps of the members for which the reset was queued, or which have sent it
 }
 
 // A tombstone is in effect for the time effectiveFor. It is kept for three times as long, so that

@@ -402,7 +402,7 @@ func (n *node) refund(id bucket.ID, units int64) {
 	}
 	before := w.used(n, id)
 	if last == nil || w.limit.Burst > 0 && before <= units {
-		return // part of the last unit has drained, so it cannot be refunded as a whole
+		return // nothing can be refunded, or part of the last unit has drained, so it cannot be refunded as a whole
 	}
 	if units = min(units, last.rest); n.store.Refund(id, &w.limit, w.now, units, 0, false) {
 		gave := before - w.used(n, id)
@@ -536,7 +536,8 @@ func (w *world) crashInASplit(n *node) {
 }
 
 // forget makes a side with a majority of the roster remove a member that is not on that side, and
-// take over the ids of the member.
+// take over the ids of the member. If the process of the member has ended, half of the roster is
+// enough.
 func (w *world) forget(m Member) bool {
 	side := make(map[int][]*node)
 	best := -1

@@ -30,7 +30,7 @@ type Input struct {
 // Options select records. The zero Options select all.
 type Options struct {
 	From, Until time.Time // by the time of the record; Until is excluded
-	Keys        int       // maximum number of Keys of each limit
+	Keys        int       // maximum number of Keys of each limit; the Report has none if it is 0
 }
 
 // Run decides the records of all inputs again by the rules of a Set. The inputs are merged by time. The

@@ -160,8 +160,8 @@ func (f *fleet) canHappen(next step, now time.Time) (bool, error) {
 	return false, nil
 }
 
-// pick returns a random ready gateway, as a load balancer does, in a
-// region that the demand determines, or nil if no gateway is ready.
+// pick returns a random ready gateway, as a load balancer does, in a region that the demand
+// determines, or nil if no gateway of that region is ready.
 func (f *fleet) pick(random *rand.Rand) *incarnation {
 	f.mu.Lock()
 	defer f.mu.Unlock()

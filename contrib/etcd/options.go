@@ -25,7 +25,7 @@ type Options struct {
 	// Client configures the client of etcd: Endpoints, TLS, Username and Password. Its
 	// DialTimeout also bounds a read. A zero DialTimeout is 5 s, a zero DialKeepAliveTime
 	// 10 s, a zero DialKeepAliveTimeout 3 s, a zero MaxCallRecvMsgSize 4 MiB, and without a
-	// Logger the client logs nothing. The Context has no effect.
+	// Logger and a LogConfig the client logs nothing. The Context has no effect.
 	Client clientv3.Config
 	// Key is the key whose value is the text of the rules.
 	Key string

@@ -1,6 +1,6 @@
 // Command login is a login page that limits failures: 5 in 15 minutes for each address
-// and each account. Successes are free. With WEIR_BIND and WEIR_JOIN, replicas share both
-// limits.
+// and each account. Successes are free. With WEIR_BIND, WEIR_JOIN and WEIR_SHARED, replicas
+// share both limits.
 //
 //	LOGIN_PASSWORD=... go run ./examples/login -rules examples/login/rules.yaml
 package main

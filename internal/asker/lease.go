@@ -340,8 +340,8 @@ func (l *leases) end(id bucket.ID, number uint64) {
 	}
 }
 
-// sweep visits a set. It ends expired leases, and appends the asks for leases that should be
-// renewed to renew. wait is the time until such an ask may be repeated. lives reports whether the
+// sweep visits a set. It ends expired leases, or all leases after stop, and appends the asks for leases
+// that should be renewed to renew. wait is the time until such an ask may be repeated. lives reports whether the
 // set still has leases.
 func (l *leases) sweep(set int, t countsync.Time, wait time.Duration, renew []wire.Ask) (_ []wire.Ask, lives bool) {
 	s := &l.sets.Load()[set]

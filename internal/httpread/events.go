@@ -8,7 +8,7 @@ type Events struct {
 	name    [5]byte // the first bytes of the name of a field
 	n       int     // number of bytes in name
 	cr      bool    // the last byte was a carriage return
-	begun   bool    // a byte after the byte order mark was read
+	begun   bool    // a byte of the name of a field was read; until then, bytes of a byte order mark are ignored
 }
 
 // line is the position within a line of the stream.

@@ -83,10 +83,11 @@ func (v *View) ReleaseVacant(ranges countsync.Ranges) *View {
 
 // ApplyLocations returns the view after members have answered which of the ranges they have. It
 // returns v if the answers change no entry. A range that a member has is Awaited from that member.
-// If no member has a range, the state depends on what is unclear. The range is Vacant if nothing is
-// unclear. It is Abandoned if this node misses members, or did so until just now. It is Claimed if only
-// the answer of another member is unclear: then this node asks again. The owner of an Abandoned or
-// Claimed range stands in.
+// If all members that can answer have answered, and no member has a range of ranges, the state
+// depends on what is unclear. The range is Vacant if nothing is unclear. It is Abandoned if this node
+// misses members, or did so until just now. It is Claimed if only the answer of another member is
+// unclear: then this node asks again. While something is unclear, an Abandoned or Claimed range keeps
+// its state. The owner of an Abandoned or Claimed range stands in.
 func (v *View) ApplyLocations(locations []*Location, ranges countsync.Ranges, now int64) *View {
 	of := make(map[countsync.Member]*Location, len(locations))
 	unclear, cuts := v.isScattered(now), append(cutsOf(ranges), cutsOf(v.Assigned)...)

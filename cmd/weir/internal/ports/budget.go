@@ -21,7 +21,8 @@ const (
 	newOfProbes  = 2
 )
 
-// Upper bounds, which limit memory if there are many file descriptors.
+// Upper bounds, which limit memory if there are many file descriptors. A port may exceed maxNew or
+// maxKept while none of these connections has stalled.
 const (
 	maxClients = 1 << 16
 	maxProbes  = 256

@@ -40,7 +40,7 @@ func (p *pool) enter(c *conn, now int64) (dropped []*conn, entered bool) {
 	for len(c.port.fresh) >= c.port.mostNew {
 		longest := stalled(now, c.port.fresh)
 		if longest == nil {
-			break // all of them have just arrived, and are about to send a request
+			break // each has just arrived, has a request that waits for a handler, or has a running handler
 		}
 		dropped = p.drop(dropped, longest)
 	}

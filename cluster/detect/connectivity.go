@@ -1,6 +1,7 @@
 package detect
 
 import (
+	"container/list"
 	"slices"
 	"time"
 )
@@ -48,10 +49,13 @@ type Connectivity struct {
 	members map[string]*contact // all members except self
 	ids     map[uint64]bool     // the MemberIDs of members
 	rows    map[uint64]*heldRow // the rows by MemberID, including the row of self
-	version uint64              // incremented with each change of a row; at least 1
-	own     schedulingDelay
-	order   order
-	sparse  bool // this node does not watch all members
+	// byVersion has the same rows, oldest first. News is called under a lock, so it visits only the rows
+	// that have changed.
+	byVersion *list.List
+	version   uint64 // incremented with each change of a row; at least 1
+	own       schedulingDelay
+	order     order
+	sparse    bool // this node does not watch all members
 }
 
 // contact is the state of the connections between this node and a member.
@@ -87,13 +91,15 @@ func (m *contact) isConnected() bool {
 // NewConnectivity returns the table of the node self, which knows no other members yet.
 func NewConnectivity(self string) *Connectivity {
 	id := MemberID(self)
-	return &Connectivity{
-		self:    self,
-		id:      id,
-		members: map[string]*contact{},
-		rows:    map[uint64]*heldRow{id: {Row: Row{About: id, Number: 1}, version: 1}},
-		version: 1,
+	c := &Connectivity{
+		self:      self,
+		id:        id,
+		members:   map[string]*contact{},
+		rows:      map[uint64]*heldRow{},
+		byVersion: list.New(),
 	}
+	c.store(Row{About: id, Number: 1}, "")
+	return c
 }
 
 // SetMembers replaces the names of the other members. The state of members that stay is

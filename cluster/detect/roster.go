@@ -103,7 +103,7 @@ func (r *Roster) HasRoom(name string, now time.Time) bool {
 // admit reports whether there is room for a member that joins or returns. If there is no room, it
 // counts the member in c.Rejected.
 func (r *Roster) admit(now time.Time, c *Change) bool {
-	if len(r.entries) >= MaxRecords || r.size() >= MaxMembers || !r.fresh.Take(1, now) {
+	if len(r.entries) >= MaxRecords || len(r.entries) >= MaxMembers && r.size() >= MaxMembers || !r.fresh.Take(1, now) {
 		c.Rejected++
 		return false
 	}

@@ -1,7 +1,7 @@
 package detect
 
 import (
-	"cmp"
+	"container/list"
 	"encoding/binary"
 	"fmt"
 	"slices"
@@ -34,8 +34,9 @@ func (r *Row) hasContent(o *Row) bool {
 // heldRow is a row with its version and its sender.
 type heldRow struct {
 	Row
-	version uint64 // version of the table when this row was stored
-	from    string // the member that sent the row; empty for the row of this node
+	version uint64        // version of the table when this row was stored
+	from    string        // the member that sent the row; empty for the row of this node
+	place   *list.Element // in Connectivity.byVersion
 }
 
 const (
@@ -80,15 +81,16 @@ func (c *Connectivity) News(f *Feed, name string, now time.Time) (rows []Row, up
 	if wait = f.sent.Add(newsPace).Sub(now); wait > 0 && !f.sent.IsZero() {
 		return nil, 0, wait
 	}
-	var held []*heldRow
-	for _, r := range c.rows {
-		if r.version > f.version && (r.from != name && r.About != MemberID(name) || f.version == 0) {
-			held = append(held, r)
-		}
+	var first *list.Element // the oldest row that has changed
+	for e := c.byVersion.Back(); e != nil && e.Value.(*heldRow).version > f.version; e = e.Prev() {
+		first = e
 	}
-	slices.SortFunc(held, func(a, b *heldRow) int { return cmp.Compare(a.version, b.version) })
-	size := 0
-	for _, r := range held {
+	about, size := MemberID(name), 0
+	for e := first; e != nil; e = e.Next() {
+		r := e.Value.(*heldRow)
+		if f.version > 0 && (r.from == name || r.About == about) {
+			continue
+		}
 		if size += r.size(); size > MaxRows {
 			return rows, upTo, 0
 		}
@@ -122,35 +124,40 @@ func (c *Connectivity) Merge(from string, rows []Row) (changed bool) {
 		default:
 			changed = changed || !r.hasContent(&held.Row)
 		}
-		c.version++
-		c.rows[r.About] = &heldRow{r, c.version, from}
+		c.store(r, from)
 	}
 	c.dropStrangers()
 	return changed
 }
 
+// store replaces the row of the member that r is about.
+func (c *Connectivity) store(r Row, from string) {
+	if held := c.rows[r.About]; held != nil {
+		c.byVersion.Remove(held.place)
+	}
+	c.version++
+	held := &heldRow{Row: r, version: c.version, from: from}
+	held.place = c.byVersion.PushBack(held)
+	c.rows[r.About] = held
+}
+
 // replaceOwnRow gives r the next number, and makes it the row of this node.
 func (c *Connectivity) replaceOwnRow(r Row) {
-	c.version++
 	r.About, r.Number = c.id, min(c.rows[c.id].Number+1, maxRowNumber)
-	c.rows[c.id] = &heldRow{Row: r, version: c.version}
+	c.store(r, "")
 }
 
 // dropStrangers drops the oldest rows of members that are not in the roster if there are too many.
 func (c *Connectivity) dropStrangers() {
 	excess := len(c.rows) - len(c.ids) - 1 - maxStrangers
-	if excess <= 0 {
-		return
-	}
-	var strangers []*heldRow
-	for id, r := range c.rows {
-		if id != c.id && !c.ids[id] {
-			strangers = append(strangers, r)
+	for e := c.byVersion.Front(); excess > 0; {
+		r := e.Value.(*heldRow)
+		e = e.Next()
+		if r.About != c.id && !c.ids[r.About] {
+			c.byVersion.Remove(r.place)
+			delete(c.rows, r.About)
+			excess--
 		}
-	}
-	slices.SortFunc(strangers, func(a, b *heldRow) int { return cmp.Compare(a.version, b.version) })
-	for _, r := range strangers[:excess] {
-		delete(c.rows, r.About)
 	}
 }
 

@@ -12,9 +12,9 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// Reset deletes the count of a key on every member, and releases the key from a ban. An *ErrPartial names
-// the members and regions that were not reached, which may deny a banned key for up to ten seconds more. If
-// the deadline of ctx passes, the error is that of ctx.
+// Reset deletes the count of a key on every member, and ends its ban and its pause. An *ErrPartial names the
+// members and regions that were not reached, which may deny a banned or paused key for up to ten seconds
+// more. If ctx is cancelled or its deadline passes, the error is that of ctx.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
 	var a wire.Ask
 	if err := l.prepareCounted(ctx, key, 1, &a); err != nil {

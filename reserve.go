@@ -107,7 +107,7 @@ func (v *Reservation) Text() string {
 
 // OpenReservation opens the text of a Reservation of this limit and key that was made in this
 // region. The Decision of the result contains only Allowed, Limit and Name. The error is ErrInvalid
-// for a text of another limit, key or cluster, ErrExpired, or ErrClosed.
+// for a text of another limit, key, region or cluster, ErrExpired, or ErrClosed.
 func (l *Limiter) OpenReservation(key, text string) (*Reservation, error) {
 	var a wire.Ask
 	if err := l.prepareCounted(context.Background(), key, 1, &a); err != nil {

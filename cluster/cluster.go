@@ -61,11 +61,12 @@ type Cluster interface {
 	// again, because other members may now hold its counts. Member.Epoch counts these returns.
 	Announce(s State) error
 	// Forget removes a dead member from the roster of this node and of every node that is reached.
-	// Forget returns an error if name is not in the roster or not dead.
+	// Forget returns an error if name is not in the roster or not dead, and before Start.
 	Forget(name string) error
 	// Leave removes this node from the rosters of the other members. Until Close, the node continues to
 	// send requests, and to answer those of its region. Leave returns an error if gossip has not spread
-	// the goodbye within some seconds, or before ctx is done. Further calls do nothing.
+	// the goodbye within some seconds, or before ctx is done, and before Start and after Close. Further
+	// calls do nothing.
 	Leave(ctx context.Context) error
 	// Close stops the cluster at once, without a goodbye, and waits for the goroutines of the cluster.
 	// Peer.Ask then returns ErrClosed.

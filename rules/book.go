@@ -95,15 +95,34 @@ func Open(ctx context.Context, node *weir.Node, path string, o BookOptions) (*Bo
 	return OpenSource(ctx, node, source, o)
 }
 
-// Static returns a Book of a Set that has no source. Only Replace changes its Set. Overrides have their
-// usual effect.
+// Static returns a Book of a Set that has no source. Replace and published texts change its Set. Overrides
+// have their usual effect. The error is weir.ErrInvalid for a nil node or Set, or that of the node.
 func Static(node *weir.Node, set *Set) (*Book, error) {
+	if err := cmp.Or(checkNode("Static", node), checkSet("Static", set)); err != nil {
+		return nil, err
+	}
 	b := newBook(node, node, nil)
 	if err := b.enforce(set); err != nil {
 		return nil, err
 	}
 	b.start(func(context.Context) {})
 	return b, nil
+}
+
+// checkNode returns an error of a function if node is nil.
+func checkNode(name string, node *weir.Node) error {
+	if node == nil {
+		return fmt.Errorf("%w %s: the node is nil: pass a Node that was started", weir.ErrInvalid, name)
+	}
+	return nil
+}
+
+// checkSet returns an error of a function if set is nil.
+func checkSet(name string, set *Set) error {
+	if set == nil {
+		return fmt.Errorf("%w %s: the Set is nil: use the Set that Parse returned", weir.ErrInvalid, name)
+	}
+	return nil
 }
 
 func newBook(node *weir.Node, v values, log *slog.Logger) *Book {
@@ -159,8 +178,8 @@ func (b *Book) Current() *Snapshot { return b.current.Load() }
 // is that of a nil Set, of a lower version, of a new algorithm at the same version, of a published text in
 // force with the same version and other bytes, or of the node. The Set in force then stays.
 func (b *Book) Replace(set *Set) error {
-	if set == nil {
-		return fmt.Errorf("%w Book.Replace: the Set is nil: use the Set that Parse returned", weir.ErrInvalid)
+	if err := checkSet("Book.Replace", set); err != nil {
+		return err
 	}
 	return b.enforce(set)
 }

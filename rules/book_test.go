@@ -388,6 +388,22 @@ func TestStaticBookKeepsItsSet(t *testing.T) {
 	require.EqualValues(t, 50, rateOf(b), "closed, it has what it had")
 }
 
+func TestNilNodeAndNilSetAreInvalid(t *testing.T) {
+	n, set := startNode(t), mustParse(t, ratedFile(1, 10))
+	for name, call := range map[string]func() error{
+		"Static: the node":     func() error { _, err := Static(nil, set); return err },
+		"Static: the Set":      func() error { _, err := Static(n, nil); return err },
+		"Open: the node":       func() error { _, err := Open(t.Context(), nil, "rules.yaml", BookOptions{}); return err },
+		"Publish: the Set":     func() error { _, err := staticBook(t, n, ratedFile(1, 10)).Publish(nil, Control{By: "jo"}); return err },
+		"Replace: the Set":     func() error { return staticBook(t, n, ratedFile(1, 10)).Replace(nil) },
+		"OpenSource: the node": func() error { _, err := OpenSource(t.Context(), nil, newFakeSource(""), BookOptions{}); return err },
+	} {
+		err := call()
+		require.ErrorIs(t, err, weir.ErrInvalid, name)
+		require.ErrorContains(t, err, "is nil", name)
+	}
+}
+
 // sharedValues are the published values of many nodes, without the nodes: a published value is
 // available at once.
 type sharedValues struct {

@@ -65,7 +65,8 @@ func (o *Override) applyTo(limit *Limit) weir.Limit {
 // Override sets the numbers of a key under a limit, on all nodes, and replaces an earlier
 // override: the last writer wins. Override sets the fields Limit, ID and At of o. The override is in
 // force on this node at once, and on other nodes when it arrives there. The error is
-// weir.ErrInvalid for an invalid override, or that of weir.Node.Publish.
+// weir.ErrInvalid if the limit does not exist, the key is too long, the override is invalid or the published
+// values are full, or that of weir.Node.Publish.
 func (b *Book) Override(limit, key string, o Override) error {
 	_, id, err := b.Current().named(limit, key)
 	if err != nil {

@@ -135,9 +135,13 @@ func (b *Book) noteRefusedText(h *textHead, err error) {
 // After the split, the text with the highest version wins. Of several texts with this version, the last
 // one that was published wins.
 //
-// The error is weir.ErrInvalid for an invalid Control or version, for a text of more than 512 KiB after
-// compression, or if the published values are full, or that of weir.Node.Publish. Then no text is published.
+// The error is weir.ErrInvalid for a nil Set, an invalid Control or version, a text of more than 512 KiB after
+// compression, or rules that this node cannot put in force, or if the published values are full. Otherwise it is
+// that of weir.Node.Publish. After an error, no text is published.
 func (b *Book) Publish(set *Set, c Control) (p PublishedText, err error) {
+	if err := checkSet("Book.Publish", set); err != nil {
+		return p, err
+	}
 	if err := c.prepare("text", b.now()); err != nil {
 		return p, err
 	}

@@ -104,14 +104,14 @@ const (
 // OpenSource reads the text of a source, and then each further text, until Close. It returns the error of
 // the first reading, which ends after 30 s, unless the Cache has a text. If the source later fails, or has
 // an invalid text, the last valid version stays in force, and the error is logged and reported in Stats.
-// Poll of the options must be zero.
+// The error can also be that of ctx, or weir.ErrInvalid for a nil node or source, or a Poll in the options.
 func OpenSource(ctx context.Context, node *weir.Node, source Source, o BookOptions) (*Book, error) {
 	if source == nil {
 		return nil, fmt.Errorf("%w OpenSource: the Source is nil: use NewSource, or Static for a Set", weir.ErrInvalid)
 	}
 	b := newBook(node, node, o.Logger)
 	b.source, b.stats.Source, b.cache = source, source.Name(), o.Cache
-	known, err := "", ctx.Err()
+	known, err := "", cmp.Or(checkNode("OpenSource", node), ctx.Err())
 	if err == nil && o.Poll != 0 {
 		err = fmt.Errorf("%w BookOptions.Poll: %v: only Open has it, use SourceOptions.Poll", weir.ErrInvalid, o.Poll)
 	}

@@ -190,6 +190,9 @@ var mutants = []mutant{
 		"internal/owner/ban.go", "	if denials.Allowed && denials.Remaining > 0 {\n",
 		"	if denials.Allowed && denials.Remaining > 0 && (!MUTANT || denials.Remaining > a.Limit.Rate/2) {\n",
 	}}},
+	{"the bans of both sides of a split add up", "banned-split", bannedInvariant, []edit{{
+		"sync/merge.go", "	if times.maxOfCopies {\n", "	if times.maxOfCopies && !MUTANT {\n",
+	}}},
 	{"snapshots have no tombstones of resets", "reverted", accounted, []edit{{
 		"sync/snapshot.go", "!known || !r.isEffective(now) {\n", "!known || !r.isEffective(now) || MUTANT {\n",
 	}}},
@@ -291,7 +294,11 @@ func mutantScenarios() map[string]*Scenario {
 	banned := newScene(5, Fault{At: 12 * time.Second, Kind: FaultKill, Nodes: []string{"b"}}, Fault{At: 16 * time.Second, Kind: FaultLeave, Nodes: []string{"c"}})
 	banned.Limits[0].Ban = weir.Ban{Denials: 40, Within: 5 * time.Second, For: weir.BanLengths{5 * time.Second}}
 	banned.Loads = []Load{{Limit: "calls", Keys: 6, Rate: 1500}}
-	all := map[string]*Scenario{"banned": banned, "kept": kept, "keeps-moving": moving, "stopped": stopped, "reverted": reverted, "flight": flight, "flight-split": cut, "budget": budget, "slow": slow, "slow-gossip": gossip, "quota": quota, "split": split, "thaw": thaw, "scaled": scaled, "apart": apart, "few": few, "left": left, "lent": lent}
+	banSplit := newScene(5, Fault{At: 12 * time.Second, Kind: FaultSplit, Sides: [][]string{{"a", "b"}, {"c", "d", "e"}}}, Fault{At: 17 * time.Second, Kind: FaultHeal})
+	banSplit.Limits[0].Rate = 2
+	banSplit.Limits[0].Ban = weir.Ban{Denials: 20, Within: time.Second, For: weir.BanLengths{10 * time.Second}}
+	banSplit.Loads = []Load{{Limit: "calls", Keys: 20, Rate: 3000, Begins: 11900 * time.Millisecond}}
+	all := map[string]*Scenario{"banned": banned, "banned-split": banSplit, "kept": kept, "keeps-moving": moving, "stopped": stopped, "reverted": reverted, "flight": flight, "flight-split": cut, "budget": budget, "slow": slow, "slow-gossip": gossip, "quota": quota, "split": split, "thaw": thaw, "scaled": scaled, "apart": apart, "few": few, "left": left, "lent": lent}
 	for name, s := range all {
 		s.Name = name
 	}

@@ -49,7 +49,8 @@ func (g *gate) admit(w http.ResponseWriter, r *http.Request) (by string, err err
 	return g.admitBy(w, r, (*gate).findToken, `Bearer realm="weir"`)
 }
 
-// admitBrowser is admit for browsers, which can send a token only as a password.
+// admitBrowser is like admit, but also accepts the token as a password, because browsers can send it in no
+// other way.
 func (g *gate) admitBrowser(w http.ResponseWriter, r *http.Request) (by string, err error) {
 	return g.admitBy(w, r, (*gate).findTokenOrPassword, `Basic realm="weir: any name, and a token as the password", charset="UTF-8"`)
 }

@@ -335,7 +335,7 @@ func (f *field) read(wrong *faults, text string) {
 	}
 }
 
-// readDuration is read for a duration.
+// readDuration parses the text of a field that is a duration.
 func (f *field) readDuration(wrong *faults, text string) time.Duration {
 	d, err := time.ParseDuration(text)
 	if err != nil || d <= 0 {

@@ -232,7 +232,7 @@ func (s *Store) trim(id ID, now int64) {
 	}
 }
 
-// trimShard is trim for a single shard. The number wraps around.
+// trimShard is like trim, but evicts only from one shard. The number wraps around.
 func (s *Store) trimShard(number uint64, now int64, keep ID, must bool) {
 	sh := &s.shards[number%uint64(len(s.shards))]
 	sh.mu.Lock()

@@ -47,8 +47,8 @@ func (l *Limit) isPartOf(whole *Limit) bool {
 		l.Algorithm == whole.Algorithm && l.Version == whole.Version && l.Start == whole.Start
 }
 
-// findPart returns the limit that SetPart has set for the count in slot i, as a part of the limit
-// whole. It returns nil if no such part is set, or if i is negative.
+// findPart returns the limit that SetPart has set for the count in slot i, if Scale has computed it
+// from whole. Otherwise, or if i is negative, findPart returns nil.
 func (sh *shard) findPart(i int, whole *Limit) *Limit {
 	if i < 0 || sh.slots[i].limit&parted == 0 {
 		return nil
@@ -90,9 +90,9 @@ func (s *Store) ClearPart(id ID) {
 	sh.mu.Unlock()
 }
 
-// TakePart is like TakeInto, with the limit that SetPart has set for id as a part of the limit
-// whole. It returns false and does nothing if there is no count of id, if no part is set, or if
-// the part was computed from a limit other than whole.
+// TakePart is like TakeInto with the limit that SetPart has set for id. It returns false and does
+// nothing if there is no count of id, if no limit is set, or if Scale has computed the set limit from
+// a limit other than whole.
 func (s *Store) TakePart(id ID, whole *Limit, now, units int64, r *Result) bool {
 	sh, i := s.lockSlot(id)
 	l := sh.findPart(i, whole)

@@ -69,8 +69,9 @@ func (s *Store) NewTotal(id ID) Total {
 }
 
 // Forget records that the total t was used for id. If t belongs to this store, later counts
-// of id start above t. A caller that stores the totals of counts with several origins must
-// call Forget for each total that is removed.
+// of id start above t. The store keeps one total of a count. If the count has several totals,
+// from different origins, the caller stores them, and must call Forget for each total that it
+// removes.
 func (s *Store) Forget(id ID, t Total) {
 	sh, _ := s.lock(id)
 	sh.changes.forget(t)

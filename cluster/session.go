@@ -249,7 +249,7 @@ func (s *session) ask(ctx context.Context, request, answer []byte, wait time.Dur
 }
 
 // recordUnanswered records that an ask which was sent at the given time is unanswered, and calls
-// way.handleMissed, if no frame has arrived since, and no earlier ask is recorded.
+// way.handleMissed. It does nothing if a frame has arrived since, or if an earlier ask is recorded.
 func (s *session) recordUnanswered(sent time.Duration) {
 	if s.answered.Load() <= int64(sent) && s.unanswered.CompareAndSwap(0, max(1, int64(sent))) {
 		s.way.handleMissed(s)

@@ -515,8 +515,8 @@ func testStrictest(t *testing.T, f *framework) {
 	}
 }
 
-// A limit that two middlewares check is a single item, with the units that are left after
-// the second check.
+// A limit that two middlewares check has a single item in each header field, with the units that are
+// left after the second check.
 func testTwice(t *testing.T, f *framework) {
 	l := limiterOf(t, weir.Limit{Name: "a, b", Algorithm: weir.FixedWindow, Rate: 10, Per: time.Hour})
 	_, h := f.askBehind(t, l, l)()

@@ -78,7 +78,7 @@ func (m *Middleware) decide(ctx context.Context, s *scratch) {
 // sets the Decisions, Soft, the Status and Err. The caller has set the Snapshot, and the Rule, Mode,
 // Limiter, Key, Tier, Units and Overrun of each Verdict. Judge does not wait in a queue. For an
 // enforced in_flight limit the Err is ErrNoEnd. The limit of a rule that is off is not asked, and its
-// Decision is that of Unasked.
+// Decision is the result of Unasked.
 func (m *Middleware) Judge(ctx context.Context, o *Outcome) {
 	s := scratch{outcome: *o}
 	for i := range o.Verdicts {

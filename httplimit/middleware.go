@@ -110,8 +110,8 @@ type Options struct {
 	// costs a few allocations.
 	KeepOutcome bool
 
-	// OnWarn receives the Verdict of a limit of which the part warn of its rule, or more, is used after an
-	// admitted request. It is called at most once for each key and window (Per, or less until the limit is
+	// OnWarn receives the Verdict of a limit after an admitted request, if the used part of the limit is at
+	// least the warn of its rule. It is called at most once for each key and window (Per, or less until the limit is
 	// free again; a minute for in_flight) by each Middleware, unless more than a few thousand keys are
 	// warned at a time. OnWarn must not retain the Verdict, and must not block. OnWarn is only for New.
 	OnWarn func(*Verdict)
@@ -183,8 +183,8 @@ func newMiddleware(m *Middleware) (*Middleware, error) {
 
 // Handler returns a handler that calls next for the requests that all limits allow. The header
 // fields are set before next is called. next may read and change them. next gets the original
-// ResponseWriter. If the request holds or reserves units, next gets a ResponseWriter as that of
-// Admission.Wrap instead.
+// ResponseWriter, or, if the request holds or reserves units, a ResponseWriter with the methods that
+// Admission.Wrap describes.
 func (m *Middleware) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var a *Admission

@@ -10,10 +10,10 @@
 // in order of arrival over all replicas. If the other service answers 429 or 503 with Retry-After or
 // RateLimit, all replicas stop for that time. Requests to other hosts pass.
 //
-// Rate must be about 1 % lower than the limit of the other service. The network delays some requests. At the
-// same rate, the burst of the other service would not recover from the longest delay. Burst is the number of
-// requests that may wait. A request without a place, or with a deadline before its turn, fails at once with
-// ErrDelayed.
+// Rate must be about 1 % lower than the limit of the other service. A request that the network delays arrives
+// together with later requests, and they spend a part of the burst of the other service. At a lower Rate, this
+// burst recovers. Burst is the number of requests that may wait. A request for which there is no room, or whose
+// deadline is before its turn, fails at once with ErrDelayed.
 //
 // Package grpclimit has interceptors for gRPC. docs/outbound.md has the details.
 package outbound

@@ -69,7 +69,7 @@ type Rules struct {
 
 // Member is a member of the cluster.
 type Member struct {
-	ID      string   `json:"id"`   // unique among the members; the argument of Act, and for an Actor the same after a restart
+	ID      string   `json:"id"`   // unique among the members. It is the argument of Act, and a member of an Actor keeps it after a restart
 	Name    string   `json:"name"` // displayed name
 	Addr    string   `json:"addr"`
 	Region  string   `json:"region"`

@@ -174,9 +174,10 @@ func (b *Book) follow(ctx context.Context) {
 // Current returns the current Snapshot.
 func (b *Book) Current() *Snapshot { return b.current.Load() }
 
-// Replace puts a Set in force, as a new text of the source would, and until the source has one. The error
-// is that of a nil Set, of a lower version, of a new algorithm at the same version, of a published text in
-// force with the same version and other bytes, or of the node. The Set in force then stays.
+// Replace puts a Set in force, like a new text of the source. The Set stays in force until the next new text.
+// Replace changes nothing and returns an error if the Set is nil, if its version is lower than the version in
+// force, if a limit has a new algorithm at the same version, if a published text with the same version and
+// other bytes is in force, or if the node refuses a limit.
 func (b *Book) Replace(set *Set) error {
 	if err := checkSet("Book.Replace", set); err != nil {
 		return err

@@ -63,7 +63,7 @@ func (r *Rule) Denied(tier string) *Denied {
 }
 
 // denied reads the texts of denials for each tier. Element 0 is for requests without a tier. A text that v
-// lacks is that of base.
+// lacks is copied from base.
 func (p *parser) denied(v strictyaml.Value, base []*Denied) []*Denied {
 	if !v.Present() {
 		return base

@@ -68,8 +68,9 @@ func (b *Book) logRefusal(err error) {
 // enforce puts a Set in force.
 func (b *Book) enforce(set *Set) error { return b.enforceText(set, nil) }
 
-// enforceText is enforce for a Set that an operator has published, unless published is nil. At the same
-// version, a published text takes precedence over that of the source.
+// enforceText puts a Set in force. published describes the text of a Set that an operator has published, and
+// is nil for a text of the source. A published text takes precedence over a text of the source with the same
+// version.
 func (b *Book) enforceText(set *Set, published *PublishedText) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

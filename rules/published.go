@@ -59,8 +59,8 @@ func (b *Book) adopt() {
 	b.adoptHighest()
 }
 
-// adoptHighest is adopt for a caller that holds b.texts.mu. It returns the refused text with the highest version,
-// or nil.
+// adoptHighest is like adopt, but the caller must hold b.texts.mu. It returns the refused text with the highest
+// version, or nil.
 func (b *Book) adoptHighest() (highest *PublishedText) {
 	values, _ := b.values.Published(headPrefix)
 	before, refused := b.texts.inForce, make(map[attempt]error)

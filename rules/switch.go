@@ -18,7 +18,7 @@ type Switch struct {
 	Mode Mode   `json:"mode"`
 }
 
-// AllRules stands for all rules in a Switch. The Switch of a rule takes precedence over that of all
+// AllRules stands for all rules in a Switch. The Switch of a rule takes precedence over the Switch of all
 // rules, and each takes precedence over the file.
 const AllRules = "*"
 

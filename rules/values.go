@@ -34,7 +34,8 @@ func (v *keyValues) find(key string) int {
 	}
 }
 
-// findNetwork is find for the first part of a key.
+// findNetwork returns the index in numbers for the smallest network that includes the address in the
+// first part of a key, or -1.
 func (v *keyValues) findNetwork(part string) int {
 	if len(v.networks) == 0 || part == "" || part[0] == '\\' {
 		return -1

@@ -319,9 +319,9 @@ func (c *course) isWhole(from, to time.Duration) bool {
 // scheduling is the time of goroutines that share an instant of virtual time.
 const scheduling = time.Millisecond
 
-// checkPrompt checks how long checks took. The guarantee is Timeout, and up to another Timeout
-// more while a member that is asked reports a scheduling delay, in addition to the time
-// in which the asking node was paused.
+// checkPrompt checks how long checks took. A check may take Timeout. It may take twice Timeout if
+// members may report scheduling delays, or open connections. The time in which the asking node
+// was paused does not count.
 func checkPrompt(r *trial, broken func(time.Duration, string, ...any)) {
 	timeout, delays := timeoutOf(r.Scenario), r.Scenario.mayDelay()
 	slow := r.checksThat(func(c *Check) bool {

@@ -281,12 +281,13 @@ func (s *stage) countCopies() int { return max(0, cmp.Or(s.Replicas, 1)) }
 // its node may return the other units. This holds on the slowest link without loss.
 const leaseLasts = time.Second
 
-// maxUngranted returns an upper bound for the units of a key that nodes spent and no
-// caller was granted: spends near a disturbed time, and refunds that no node applied.
+// maxUngranted returns an upper bound for the units of a key that nodes spent, but did not
+// grant to a caller. These are the units of spends in a disturbed time, or at most
+// leaseLasts before a disturbed time or a reset, and the units of refunds that no node applied.
 //
-// Within leaseLasts, callers are granted all units of a lease, or the rest comes back. So
-// a lease adds nothing to the sum of the spends, unless it is lost by a reset or in a
-// disturbed time.
+// A node that has a lease grants its units to callers within leaseLasts, or returns them. So the
+// spends of a lease add up to the granted units, unless the lease is lost. A lease is lost only by
+// a reset or in a disturbed time.
 func maxUngranted(refunds []refunded, spends []spent, disturbed []span) (units int64) {
 	unreturned := int64(0)
 	for _, r := range refunds {

@@ -39,7 +39,7 @@ func TestCrashTakesOnlyUncopiedSpends(t *testing.T) {
 	for _, test := range []struct {
 		name     string
 		replicas int
-		faults   []Fault // before the fault of the last crash
+		faults   []Fault // all faults except the fault that causes the last crash
 		crashes  []crash
 		lost     int64
 	}{

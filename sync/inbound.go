@@ -318,9 +318,9 @@ func (x *arriving) spendOnTop(id bucket.ID, l *bucket.Limit, units int64) {
 	x.queueMissing(id, l)
 }
 
-// touch marks id as changed, so that the next Collect queues it. Until then, a holder keeps the
-// tally in its ledger. If the holder transfers id before that Collect, the new holder receives
-// only the tallies in the ledger. For a block of a snapshot, touch does nothing, because a scan
+// touch marks id as changed, so that the next Collect queues it. If this node holds id, touch also
+// moves the vector of id to the ledger: if this node transfers id before that Collect, it sends
+// only tallies that are in the ledger. For a block of a snapshot, touch does nothing, because a scan
 // follows.
 func (x *arriving) touch(id bucket.ID) {
 	if x.saved {

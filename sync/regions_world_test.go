@@ -61,7 +61,7 @@ type spell struct {
 	region            int
 }
 
-// region is a region of a globe: the node that answers for its ids.
+// region is a region of a globe, with its single node.
 type region struct {
 	w        *globe
 	index    int

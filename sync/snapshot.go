@@ -225,8 +225,9 @@ func (s *Stream) Load(now, day int64, block []byte, roles Roles) (counts int, er
 	return x.index, nil
 }
 
-// Loaded starts a scan for each member, so that the loaded data is sent to the members that
-// answer for it, or to its targets if this node answers. Loaded returns the same members as Collect.
+// Loaded starts a scan for each member. The scans send the loaded data of an id to the member that
+// answers for the id, or, if this node answers, to the targets of the id. Loaded returns the same
+// members as Collect.
 func (s *Stream) Loaded(now int64) []Member {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -34,7 +34,7 @@ type Options struct {
 }
 
 // Run decides the records of all inputs again by the rules of a Set. The inputs are merged by time. The
-// error is that of a Reader, of ctx, or of the start of a node.
+// error is the error of a Reader or of ctx, or the reason why a node could not start.
 func Run(ctx context.Context, set *rules.Set, inputs []Input, o Options) (*Report, error) {
 	report := &Report{Notes: make(map[string]int), Damages: []string{}, Limits: []Limit{}}
 	p, err := newPlayer(ctx, set, report)

@@ -256,7 +256,7 @@ type broken struct{}
 
 func (broken) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
-// BenchmarkReplay reports the records of a minute.
+// BenchmarkReplay reports how many records are replayed in a minute.
 func BenchmarkReplay(b *testing.B) {
 	set, err := rules.Parse("rules.yaml", []byte(`rules: [{name: a, key: user, limit: {rate: 5, per: 1m}}]`))
 	require.NoError(b, err)

@@ -71,7 +71,8 @@ func (s *Source) Close() error {
 	return nil
 }
 
-// nextText reads the key until its version is not known, after each change and each poll interval.
+// nextText returns the text of the key as soon as its version differs from known. It reads the key at once,
+// after each change, and after each poll interval.
 func (s *Source) nextText(ctx context.Context, known string) (rules.Text, error) {
 	if err := s.connect(ctx); err != nil {
 		return rules.Text{}, fmt.Errorf("etcdrules: connect: %w", err)

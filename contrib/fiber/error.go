@@ -27,8 +27,8 @@ func (e *Error) As(target any) bool {
 	return ok
 }
 
-// Write is a function for Options.Denied. It writes the body of docs/http.md in the form
-// that the client accepts, without the ErrorHandler.
+// Write is a function for Options.Denied. It responds with the body that docs/http.md
+// describes, in the form that the client accepts. It does not call the ErrorHandler.
 func Write(c fiber.Ctx, o *httplimit.Outcome) error {
 	var accept []string
 	for _, line := range c.Request().Header.PeekAll(fiber.HeaderAccept) {

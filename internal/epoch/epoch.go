@@ -120,7 +120,7 @@ func (c *Clock) Begin(epoch uint64) {
 	}
 }
 
-// Meet applies the state of another member, as it is at the time now.
+// Meet applies the state that another member has at the time now.
 func (c *Clock) Meet(s State, now int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -92,7 +92,7 @@ type Handover struct {
 	owed    map[countsync.Member]countsync.Ranges // ranges owed to each member
 	known   *view.View                            // owed was computed from this view
 	moves   uint64                                // number of the last transfer of authority
-	waiting int64                                 // monotonic time since which this node has waited for authority, or the time of the last round without a wait; 0 after a rest
+	waiting int64                                 // monotonic time of the last call of locate without a wait for authority, or of the first call after a rest of Run; 0 during the rest
 	located int64                                 // monotonic time of the last round of locate
 	warned  bool                                  // a warning about the long wait has been logged
 

@@ -537,8 +537,8 @@ func (t *table) recordRequest(name ref, answered bool, now int64) {
 	s.requests[0][name] = answered
 }
 
-// findRequest reports whether recordRequest was called with this name lately, and returns the
-// answered of that call. It finds each call of the last knownFor, and no call that is older than
+// findRequest reports whether recordRequest was called with this name lately (known), and with
+// which argument answered. It finds each call of the last knownFor, and no call that is older than
 // three times knownFor.
 func (t *table) findRequest(name ref, now int64) (known, answered bool) {
 	s := t.lock(name.id)

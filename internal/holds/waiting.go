@@ -25,9 +25,10 @@ func (s *shard) isFirst(name ref, now int64) bool {
 	return until <= now
 }
 
-// wait records a hold as a contender for its count. Holds that arrive later wait for the next ask of
-// this hold: after its first ask for waitsFor, and after later asks for twice the time between its last
-// two asks plus denyFor, but at most for waitsFor. The caller must hold s.mu.
+// wait records that a hold has asked now and waits, as a contender for its count. Holds that arrive
+// later wait until this hold asks again or is overdue. It is overdue twice the time between its last two
+// asks plus denyFor after the last ask, but no later than waitsFor after it. After its first ask, it is
+// overdue after waitsFor. The caller must hold s.mu.
 func (s *shard) wait(name ref, now int64) {
 	self, waits := s.contenders.Find(name.id, name.ticket(), now)
 	pause := int64(waitsFor)

@@ -55,10 +55,10 @@ type lentCount struct {
 	now, before int64
 }
 
-// lentFor is the maximum term of a lease on the owner (see bucket.Store.Lend). The borrower may
-// spend the units for at most two thirds of the owner's term, and for far less if the key is hot.
-// So returned units arrive in time even if the machine of the borrower is busy, or a packet is sent
-// twice.
+// lentFor is the maximum time for which the owner regards units as lent (see bucket.Store.Lend). The
+// borrower may spend them for at most two thirds of this time, and for far less if the key is hot. So
+// returned units arrive before this time ends, even if the machine of the borrower is busy or a packet
+// is sent twice.
 const lentFor = wire.LongestLease * 3 / 2
 
 // lock locks the set of an ID, and returns the set. The count is reset, units are lent from it, and

@@ -371,7 +371,8 @@ func (v Value) between(text string, x, low, high float64, want string) float64 {
 	return 0
 }
 
-// plain returns the text of a scalar without quotes, or "".
+// plain returns the text of a scalar that is written without quotes. It reports an error for any other
+// value, and returns "".
 func (v Value) plain() string {
 	if !v.checkKind(yaml.ScalarNode) {
 		return ""

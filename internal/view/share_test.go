@@ -119,9 +119,9 @@ func connectedView(self int, members, connected []int) *cluster.View {
 	return c
 }
 
-// Each side knows of all, some or none of the members that have left. So it includes sides that
-// have split again, or met, after they had learned of different leaves, and leaves before a split
-// was noticed. With Expect, the sides may also never have met.
+// In this test, each side knows of all, some or none of the members that have left. So there are sides
+// that have split again, or met, after they had learned of different leaves, and there are leaves before
+// a split was noticed. With Expect, the sides may also never have met.
 func TestSharesStayWithinLimitAfterUnevenlyKnownLeaves(t *testing.T) {
 	const second = int64(time.Second)
 	rapid.Check(t, func(t *rapid.T) {

@@ -219,7 +219,7 @@ func (v *View) Stays() bool { return v.Self >= 0 && !v.leaves() }
 // also sends its copies of the counts of lost members to the eldest.
 func (v *View) noMemberServes() bool { return len(v.Points) == 0 }
 
-// Owner returns the index in Members of the owner of id, -1 if there is no owner.
+// Owner returns the index in Members of the owner of id, or -1 if there is no owner.
 func (v *View) Owner(id bucket.ID) int {
 	i := v.Ring.Owner(id.Hi)
 	if i < 0 {

@@ -15,8 +15,8 @@ const RoleVariable = "WEIR_BENCH_ROLE"
 // needs many times as long as an idle machine.
 const StartWait = time.Minute
 
-// ServeCalls serves the methods of service, and closes it once the parent ends the
-// process.
+// ServeCalls serves the methods of service until the parent closes the standard input of this
+// process, and then closes service.
 func ServeCalls(name string, service io.Closer) error {
 	return errors.Join(lab.ServeCalls(name, service), service.Close())
 }

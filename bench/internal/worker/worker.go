@@ -46,7 +46,7 @@ type Setup struct {
 }
 
 // Serve returns the role of a worker. The worker uses begin to create the instance. The
-// role returns once the parent ends the process.
+// role returns after the parent has closed the standard input of the process.
 func Serve(begin func(Setup, Quota) (*Instance, error)) func() error {
 	return func() error { return ServeCalls(Name, &Worker{begin: begin}) }
 }

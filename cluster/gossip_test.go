@@ -311,7 +311,7 @@ func TestMembersThatLeaveTogetherDoNotWait(t *testing.T) {
 	}
 }
 
-func TestPortIsFreeOnceCloseHasReturned(t *testing.T) {
+func TestPortIsFreeAfterCloseHasReturned(t *testing.T) {
 	t.Parallel()
 	a := startNode(t, config("a"))
 	cfg := config("b", a)

@@ -130,7 +130,7 @@ func TestFramesWrittenTogetherArriveTogether(t *testing.T) {
 
 // A record may contain no frame, such as an update of keys. A read that has data does not wait for the
 // next record.
-func TestHurriedReadKeepsConnectionState(t *testing.T) {
+func TestReadThatMayNotWaitKeepsConnectionState(t *testing.T) {
 	dialler, listener, _, _ := wires(t)
 	b := make([]byte, 10)
 	for _, text := range []string{"one", "two"} {

@@ -14,7 +14,7 @@ import (
 
 // Only the kernel of the member can report that its process has ended. It closes the
 // connections of the process, and refuses later connections.
-func TestMemberHasEndedOnceItsKernelRefuses(t *testing.T) {
+func TestMemberHasEndedWhenItsKernelRefuses(t *testing.T) {
 	t.Parallel()
 	newNode := func(name, bind string, refused bool, join ...string) *gossipCluster {
 		return NewGossip(Config{Name: name, Bind: bind, Join: join, ForgetRefused: refused}).(*gossipCluster)

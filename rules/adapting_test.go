@@ -352,7 +352,7 @@ func newDecider(t *testing.T, v values) (d *decision, decide func(hasMajority bo
 	}
 }
 
-func TestFactorIsPublishedOnceThereIsRoom(t *testing.T) {
+func TestFactorIsPublishedWhenThereIsRoom(t *testing.T) {
 	shared := sharedValues{fails: errors.New("there is no room")}
 	d, decide := newDecider(t, &shared)
 	decide(true)

@@ -333,7 +333,7 @@ func TestGarbageOfMemberIsRefused(t *testing.T) {
 	})
 }
 
-func TestTextWithDamagedChunkIsAdoptedOnceRepaired(t *testing.T) {
+func TestTextIsAdoptedAfterDamagedChunkIsRepaired(t *testing.T) {
 	inTextCluster(t, func(t *testing.T, c *textCluster) {
 		h, chunks, err := newTextHead([]byte(ratedFile(3, 30)))
 		require.NoError(t, err)

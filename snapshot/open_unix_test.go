@@ -23,7 +23,7 @@ var placed = map[string]func(path string) error{
 	"directory":  func(path string) error { return os.Mkdir(path, 0o700) },
 }
 
-func TestNewestSpecialFileIsReported(t *testing.T) {
+func TestSpecialFileAsNewestSnapshotIsReported(t *testing.T) {
 	for kind, place := range placed {
 		t.Run(kind, func(t *testing.T) {
 			path := t.TempDir()

@@ -281,7 +281,7 @@ func TestStepWaitsUntilPreviousStepWasSeen(t *testing.T) {
 	require.True(t, may(13*second))
 }
 
-func TestStepIsSeenOnceGatewaysAgreeOnMembers(t *testing.T) {
+func TestStepIsSettledWhenGatewaysAgreeOnMembers(t *testing.T) {
 	f, _ := scene()
 	f.happens(leave, second, never)
 	f.current[1].condition = leaving
@@ -305,7 +305,7 @@ func TestStepIsSeenOnceGatewaysAgreeOnMembers(t *testing.T) {
 	require.False(t, f.isSettled(), "the gateway starts")
 }
 
-func TestRulesAreSeenOnceAllDecideByThem(t *testing.T) {
+func TestReloadIsSettledWhenAllGatewaysHaveRules(t *testing.T) {
 	f, _ := scene()
 	all := []seen{{"gateway-1-0", weir.Serving}, {"gateway-2-0", weir.Serving}, {"gateway-3-0", weir.Serving}}
 	f.happens(reload, second, never)

@@ -177,7 +177,7 @@ watch: path /watch
 	}
 }
 
-func TestCheckShowsTimesInForce(t *testing.T) {
+func TestRulesCheckShowsOpenTimeWindows(t *testing.T) {
 	t.Parallel()
 	const text = `
 times: [{name: peak, days: [mon, tue], from: "09:00", to: "18:00", zone: Europe/Berlin}, {name: night, from: "22:00", to: "06:00"}, {name: always}]

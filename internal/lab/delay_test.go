@@ -110,7 +110,7 @@ func TestDelayCountsOverdueSleepOnce(t *testing.T) {
 	})
 }
 
-func TestDelayKeepsOverdueSleepAfterStop(t *testing.T) {
+func TestStopCountsOverdueSleep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := new(SchedulingDelay)
 		l.Start(time.Second, 0)

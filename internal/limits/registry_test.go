@@ -208,7 +208,7 @@ func TestDeclarationsAreSentToMembersInTurn(t *testing.T) {
 	require.Equal(t, []int{2, 0, 1, 0}, turns)
 }
 
-func TestDeclarationsRestOnceEachMemberHasThem(t *testing.T) {
+func TestDeclarationsRestWhenEachMemberHasThem(t *testing.T) {
 	r, _ := logged()
 	v := among(2, func(int, []byte) {})
 	one := Limit{Name: "one", Rate: 1, Per: time.Second}

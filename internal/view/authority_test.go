@@ -313,7 +313,7 @@ func TestReplacementReceivesRangesOfCrashedNode(t *testing.T) {
 // A node waits for a live member as long as the member reports that it has the ranges. Once no
 // member has the ranges, the node recalls the copies of all members, and takes the ranges after
 // HoldDown. If a member does not know about recent events, the node takes them later.
-func TestWaitEndsOnceNoMemberHasTheRange(t *testing.T) {
+func TestWaitEndsWhenNoMemberHasTheRange(t *testing.T) {
 	for _, unclear := range []bool{false, true} {
 		m := &lagging{views: make(map[string]*View)}
 		for range 2 {
@@ -378,7 +378,7 @@ func TestNodeWaitsForMemberThatReceivedRange(t *testing.T) {
 }
 
 // A member that has not answered may have ranges that no other member has.
-func TestRangeIsVacantOnceAllMembersHaveAnswered(t *testing.T) {
+func TestRangeIsVacantAfterAllMembersHaveAnswered(t *testing.T) {
 	v := viewOf(0, nil, "111", "111", "111")
 	v = v.WithStates(v.Assigned, Entry{State: Awaited, Member: v.Members[1].Name, Until: Forever})
 	nothing := func(i int) *Location { return &Location{Member: v.Hashes[i]} }

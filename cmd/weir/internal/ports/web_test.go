@@ -296,7 +296,7 @@ func canceled(t *testing.T) context.Context {
 	return ctx
 }
 
-func TestShutdownEndsOnceItsContextIsDone(t *testing.T) {
+func TestShutdownEndsWhenItsContextIsDone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, p, server := serveWebOf(t, false)
 		dial(t, l, "192.0.2.1", "")

@@ -401,12 +401,12 @@ func (p *parser) key(r *Rule, v strictyaml.Value) {
 			new.segment = r.key.pattern.wildcard(new.name)
 			r.key.chosen = true
 			if new.name != "" && new.segment < 0 {
-				item.Errorf("key %q: path %q has no segment {%s}: name a wildcard of match.path that is a segment, or use path for the whole", text, r.When.Path, new.name)
+				item.Errorf("key %q: path %q has no segment {%s}: use path:NAME for a segment {NAME} of match.path, or path for the whole path", text, r.When.Path, new.name)
 			}
 		case fromQuery, fromCookie, fromClaim:
 			r.key.chosen = r.key.chosen || new.from != fromClaim
 			if !isParameter(new.name) {
-				item.Errorf("key %q has no good name: use one without spaces and the characters %% & ; , = +", text)
+				item.Errorf("key %q needs a name, which has no space and none of the characters %% & ; , = +", text)
 			}
 		}
 		if new.from == fromNothing && len(parts) > 1 {
@@ -508,7 +508,7 @@ func (p *parser) queue(r *Rule, v strictyaml.Value, isShadow bool) {
 	}
 	r.Queue = duration(v, time.Millisecond, maxQueue)
 	refuse(v,
-		conflict{len(r.Limits) > 1 || len(r.Limits) == 1 && r.Limits[0].base.Algorithm != weir.LeakyBucket && !r.holds(), "queue in a rule whose limit is not one leaky_bucket or in_flight: only these have a queue"},
+		conflict{len(r.Limits) > 1 || len(r.Limits) == 1 && r.Limits[0].base.Algorithm != weir.LeakyBucket && !r.holds(), "queue needs a single limit, which is leaky_bucket or in_flight: change the limit, or remove queue"},
 		conflict{isShadow, "queue in a rule with shadow: remove queue or shadow, because a shadow delays no request"},
 		conflict{r.Soft.Over > 0, "queue in a rule with soft: remove queue or soft"})
 }

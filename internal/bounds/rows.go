@@ -28,7 +28,7 @@ func Rows() []Row {
 		},
 		{
 			"an owner lives, and does not answer in time",
-			"2L in a window that holds it; `FailOpen`: L more for each node",
+			"2L in a window that contains this time; `FailOpen`: L more for each node",
 		},
 		{
 			"a link is down, but its ends are on one side",

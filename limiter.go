@@ -160,8 +160,8 @@ func (l *Limiter) Debit(ctx context.Context, key string, units int64) (Decision,
 // if no stand-in is reachable.
 //
 // A Refund is applied at most once. If no answer arrives, the units may stay spent, which is not
-// an error. If the deadline of ctx passes, the error is that of ctx. The Refund may have been
-// applied in this case, so that a second call may return the units twice.
+// an error. If the deadline of ctx passes, Refund returns the error of ctx. The units may have been
+// returned in this case, so that a second call may return the units twice.
 func (l *Limiter) Refund(ctx context.Context, key string, units int64) error {
 	var a wire.Ask
 	err := l.prepareCounted(ctx, key, units, &a)

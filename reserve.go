@@ -62,7 +62,7 @@ func (v *Reservation) Expires() time.Time {
 //
 // The error is ErrInvalid for a negative cost or a denied Reservation, ErrSettled for the second
 // call, ErrExpired, or ErrClosed. For a carried Reservation, the error may also be ErrUnavailable or
-// that of ctx: the Reservation is then not settled, and it is safe to try again.
+// the error of ctx: the Reservation is then not settled, and it is safe to try again.
 func (v *Reservation) Settle(ctx context.Context, actual int64) error {
 	if actual < 0 && v.decision.Allowed {
 		return fmt.Errorf("%w actual: %d: settle 0 units or more", ErrInvalid, actual)

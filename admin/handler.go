@@ -136,7 +136,7 @@ type request struct {
 }
 
 // route is an operation with its method and path. At memberPath and extAuthzPath, the path of a request
-// continues after that of the route.
+// begins with the path of the route.
 type route struct {
 	method, path string
 	serve        operation

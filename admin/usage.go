@@ -17,8 +17,8 @@ type UsageFields struct {
 	User, APIKey, Tier string
 }
 
-// usage returns the limits of the caller that header fields describe. The query may be that of the caller,
-// because it does not select the caller.
+// usage returns the limits of the caller that header fields describe. The query may be written by the
+// caller, because it does not select the caller.
 func (a *api) usage(r *request) (int, any, error) {
 	of := rules.Request{Method: http.MethodGet}
 	var path string

@@ -48,7 +48,7 @@ func nameOf(u *url.URL) string {
 	return strings.TrimSuffix(strings.ToLower(u.Hostname()), ".")
 }
 
-// portOf returns the port of a URL, which is that of the scheme if the URL has none.
+// portOf returns the port of a URL, or the port of its scheme if the URL has no port.
 func portOf(u *url.URL) string {
 	if port := u.Port(); port != "" || u.Scheme != "http" {
 		return cmp.Or(port, "443")
@@ -56,7 +56,7 @@ func portOf(u *url.URL) string {
 	return "80"
 }
 
-// hostOf returns the host of a URL, with the port if it is another than that of the scheme.
+// hostOf returns the host of a URL, with the port if it differs from the port of the scheme.
 func hostOf(u *url.URL) string {
 	name, port := nameOf(u), portOf(u)
 	if port == portOf(&url.URL{Scheme: u.Scheme}) {

@@ -15,7 +15,7 @@ const pauseTimeout = time.Second
 
 // PauseBy pauses as the header of a refusal requests: for the time of Retry-After, or else while a limit of
 // the field RateLimit has no units left. It returns the length of the pause, and 0 if neither field has a
-// time or t is nil. An assumed time, such as 60 s for each 429, would stop all requests because of one that
+// time or t is nil. PauseBy assumes no time, such as 60 s for each 429: all requests would stop because of a request that
 // was refused for its content.
 func (t *Turn) PauseBy(ctx context.Context, header http.Header) time.Duration {
 	if t == nil {

@@ -13,9 +13,8 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// Node is a Gatherer that shows a cluster as its node sees it. The members are
-// those of the roster, the checks are of all members that answer, and the latency is that of this
-// node. There are no buttons.
+// Node is a Gatherer that shows a cluster as its node sees it. The page shows the members
+// of the roster, the checks of all members that answer, and the latency of this node. There are no buttons.
 type Node struct {
 	Node *weir.Node
 	// A viewer can watch keys of the limits of Book, with the numbers of the default tier, and

@@ -37,7 +37,7 @@ type Options struct {
 	// that came first, if that viewer has been connected for ten seconds. Otherwise it is asked to
 	// try again later.
 	Viewers int
-	// Runbook is the http or https URL of the instructions for operators. If empty, the URL is that of the
+	// Runbook is the http or https URL of the instructions for operators. If empty, it is the URL of the
 	// runbook in the repository of Weir, with links to its sections.
 	Runbook string
 	// Version is the displayed version of the program. If empty, the version of the Weir module,

@@ -70,8 +70,8 @@ const (
 	fullService     = backendWorkers * time.Second / backendCapacity
 )
 
-// adaptRun is a run of three nodes in front of a backend, with one and a half times the requests that the backend
-// bears. After 15 s its capacity falls to 60 %, and a node has a fault for 10 s.
+// adaptRun is a run of three nodes in front of a backend, with 1.5 times as many requests as the backend
+// can serve. After 15 s its capacity falls to 60 %, and a node has a fault for 10 s.
 type adaptRun struct {
 	seed  uint64 // seed of the cluster; it determines which node is the decider
 	limit string // text of the limit of the rule

@@ -138,8 +138,8 @@ type ruleKey struct {
 	key  string
 }
 
-// Block returns the Block for the client of a request, or nil: that of the file or, without one,
-// that of an operator.
+// Block returns the Block for the client of a request, or nil. A Block of the file
+// takes precedence over a Block of an operator.
 func (s *Snapshot) Block(r *Request) *Block {
 	b := s.Set.block(r, s.now)
 	if b != nil || s.blocks == nil {

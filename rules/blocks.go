@@ -162,7 +162,7 @@ func (b *Book) identify(text string, o Block) (Block, error) {
 
 // Unblock deletes the Block of a client or a key on all nodes. The arguments are as for Block, and
 // only Kind and Rule of o are used. Without a Block, Unblock does nothing. A Block of the file stays.
-// The error is that of Block. It returns the Block that it looked for.
+// Unblock returns the Block that it looked for, and the same errors as Block.
 func (b *Book) Unblock(text string, o Block) (Block, error) {
 	o, err := b.identify(text, o)
 	if err == nil {
@@ -172,7 +172,7 @@ func (b *Book) Unblock(text string, o Block) (Block, error) {
 }
 
 // UnblockName deletes the Block of a Name on all nodes. The rule need not be in the file any more.
-// Without a Block, UnblockName does nothing. The error is weir.ErrInvalid if name is no Name, or that of
+// Without a Block, UnblockName does nothing. The error is weir.ErrInvalid if name is no Name, or an error of
 // weir.Node.Publish.
 func (b *Book) UnblockName(name string) error {
 	if err := new(Block).setName(name); err != nil {

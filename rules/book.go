@@ -75,9 +75,9 @@ const (
 	clockLook = time.Second            // maximum wait for the next end or time window, because the clock may step
 )
 
-// Open reads the file, and reads it again whenever it changes, until Close. The error is that of
-// the first reading, weir.ErrInvalid for a negative Poll, or that of a ctx that is already done. If
-// the file is later removed, unreadable or invalid, the last valid version stays in force, and the
+// Open reads the file, and reads it again whenever it changes, until Close. The error is
+// weir.ErrInvalid for a negative Poll, the error of a ctx that is already done, or the error of the
+// first reading. If the file is later removed, unreadable or invalid, the last valid version stays in force, and the
 // error is logged and reported in Stats.
 //
 // The path must lead to a regular file, directly or by links. Other files are refused, because

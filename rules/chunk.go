@@ -19,7 +19,7 @@ import (
 )
 
 // A published text is a head, the value rules/text/VERSION, and chunks of the compressed text, the
-// values rules/chunk/ID/INDEX. VERSION is that of the rules in 20 digits, so that each version has
+// values rules/chunk/ID/INDEX. VERSION is the version of the rules in 20 digits, so that each version has
 // one head on all nodes. With one head for all versions, the later of two texts could have the lower
 // version, which nodes with the higher one refuse. A publisher publishes the chunks first, and each value with the same
 // version, its time of day in nanoseconds.

@@ -75,8 +75,8 @@ func (b *Book) Override(limit, key string, o Override) error {
 	return b.OverrideID(limit, id, o)
 }
 
-// OverrideID is Override for a key with this ID, such as that of a Suggestion, if the text of the key is
-// unknown.
+// OverrideID is like Override, for a key whose ID is known and whose text is not, such as the key of a
+// Suggestion.
 func (b *Book) OverrideID(limit string, id [16]byte, o Override) error {
 	l, _, err := b.Current().named(limit, "")
 	if err != nil {

@@ -131,13 +131,13 @@ func (b *Book) noteRefusedText(h *textHead, err error) {
 
 // Publish publishes the text of a Set to all nodes, and puts it in force on this node at once. Other
 // nodes put it in force when it arrives there, unless their source has a higher version. The version must
-// be above that of the rules in force. Publish sets At of c. During a split, each side uses its own text.
-// After the split, the text with the highest version wins. Of several texts with this version, the last
-// one that was published wins.
+// be above the version of the rules in force. Publish sets At of c. During a split, each side uses its own text.
+// After the split, the text with the highest version wins. Of several texts with this version, the text
+// that was published last wins.
 //
 // The error is weir.ErrInvalid for a nil Set, an invalid Control or version, a text of more than 512 KiB after
-// compression, or rules that this node cannot put in force, or if the published values are full. Otherwise it is
-// that of weir.Node.Publish. After an error, no text is published.
+// compression, or rules that this node cannot put in force, or if the published values are full. It can also be an
+// error of weir.Node.Publish. After an error, no text is published.
 func (b *Book) Publish(set *Set, c Control) (p PublishedText, err error) {
 	if err := checkSet("Book.Publish", set); err != nil {
 		return p, err
@@ -176,7 +176,7 @@ func (b *Book) Publish(set *Set, c Control) (p PublishedText, err error) {
 	return *h.describe(nil), nil
 }
 
-// nextVersion returns a version for the published values of a text, above that of all others.
+// nextVersion returns a version for the published values of a text, above the versions of all values of texts.
 func (b *Book) nextVersion() uint64 {
 	next := uint64(b.now().UnixNano())
 	known, _ := b.values.Published("rules/")

@@ -93,9 +93,9 @@ func (r *Rule) AppendKey(b []byte, req *Request) (_ []byte, ok bool) { return r.
 // query:X if the request has the parameter X twice, or "". All such requests have the same part of their
 // keys. It is "" for a key without values that clients choose.
 //
-// A path is such a part if its readings differ. A parameter or cookie is one if its name occurs twice, in another
-// case, as X[], or after a semicolon (a cookie: after a comma), and if its value has an invalid escape, invalid
-// UTF-8 or a control character.
+// A path is such a part if its readings differ. A parameter or cookie is such a part if its name occurs twice, in
+// another case, as X[], or after a semicolon (a cookie: after a comma), or if its value has an invalid escape,
+// invalid UTF-8 or a control character.
 func (r *Rule) AmbiguousPart(req *Request) string { return r.key.ambiguous(req) }
 
 // admits reports whether a request meets the conditions of the rule, except for its path and
@@ -174,8 +174,8 @@ type Limit struct {
 // count when its tier changes.
 func (l *Limit) ForTier(tier string) weir.Limit { return l.numbers(l.variantOf(tier)) }
 
-// ForKey returns the limit for a key of its rule: with the numbers of the value that names the key or,
-// without one, with those of ForTier.
+// ForKey returns the limit for a key of its rule, with the numbers of the value that names the key. If
+// no value names the key, the numbers are the same as in the result of ForTier.
 func (l *Limit) ForKey(tier, key string) weir.Limit { return l.numbers(l.variant(tier, key)) }
 
 // Values returns the number of keys and networks with their own numbers.

@@ -65,7 +65,7 @@ func (s *Set) Enabled() bool {
 	return s.enabled && len(s.rules) == 0 || slices.ContainsFunc(s.modes, func(m Mode) bool { return m != Off })
 }
 
-// Mode returns the mode of a rule: that of the file or, in a Snapshot, of the switch that the rule obeys.
+// Mode returns the mode of a rule in the file or, in a Snapshot, the mode of the switch that the rule obeys.
 func (s *Set) Mode(r *Rule) Mode { return s.modes[r.Index] }
 
 // modeInFile returns the mode of a rule without switches.

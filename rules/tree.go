@@ -39,8 +39,8 @@ type byValue struct {
 	rules map[string][]*Rule
 }
 
-// valuesOf returns the values of which a request needs one to meet the rule, if the rule has such a
-// condition.
+// valuesOf returns a part of a request and values, if the rule has such a condition: a request meets
+// the rule only if that part has one of these values.
 func valuesOf(r *Rule) (of part, values []string) {
 	for _, h := range r.When.Headers {
 		if len(h.Values) > 0 {

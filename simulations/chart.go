@@ -155,8 +155,8 @@ func drawChart(j *Journal) ([]byte, error) {
 }
 
 // placeNames returns the names of the sides, by place. A name lists the nodes of the side
-// if these are the same in each split. The first place is also that of an undivided
-// region.
+// if these are the same in each split. An undivided region has the first
+// place, too.
 func (a *asks) placeNames(places int, lasts time.Duration) []string {
 	if a.planet != nil {
 		return a.planet.names

@@ -242,7 +242,7 @@ var transitions = map[FaultKind]struct {
 	FaultThaw:   {[]condition{frozen}, running},
 }
 
-// checkFaults checks the faults in the order of time, which may not be that of the list.
+// checkFaults checks the faults in the order of time, which may differ from the order of the list.
 func (c *checker) checkFaults() {
 	c.at = c.top
 	if len(c.s.Faults) > maxFaults {

@@ -56,7 +56,7 @@ func (s *stage) witnessLimit() weir.Limit {
 
 // run plays a scenario in its own bubble, in virtual time. With simulated membership, the
 // seed of the scenario determines the run, as long as the process does nothing else
-// meanwhile. The error is that of a scenario that cannot be played; faults of the cluster
+// meanwhile. run returns an error if the scenario cannot be played; faults of the cluster
 // are in the journal.
 func run(t *testing.T, s *Scenario) (j *Journal, err error) {
 	begun := time.Now()

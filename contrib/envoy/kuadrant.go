@@ -204,7 +204,7 @@ func (k *kuadrantServer) Commit(ctx context.Context, req *kuadrant.CommitRequest
 // settle settles the reservations of an id with the hits of the items. If a reservation has
 // expired or was settled before, settle still settles the other reservations: the windows
 // of limits end at different times, and a client without a response retries. If all
-// reservations have expired or were settled before, the error is that of one of them.
+// reservations have expired or were settled before, settle returns the error of one of them.
 //
 // After the ttl, settle treats a reservation that was settled before as released, and
 // debits its cost.

@@ -5,39 +5,34 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weir-go/weir/internal/adapt"
+	"github.com/weir-go/weir/rules"
 )
 
 // measure is the measurement of a request that has met rules with adapt.
 type measure struct {
-	rules   []measuredRule
-	room    [1]measuredRule // most requests meet one such rule
+	from    *rules.Snapshot
+	rules   []*rules.Rule
+	room    [1]*rules.Rule // most requests meet one such rule
 	started time.Time
 	done    atomic.Bool // the response was recorded
 	failed  atomic.Bool // a failure was recorded
-}
-
-type measuredRule struct {
-	*adapt.Meter
-	latency time.Duration
 }
 
 // measure begins the measurement of an admitted request under its rules with adapt.
 func (s *scratch) measure(m *Middleware) {
 	o := &s.outcome
 	for i := range o.Verdicts {
-		v := &o.Verdicts[i]
-		of := o.Snapshot.Meter(v.Rule)
-		if of == nil || i > 0 && o.Verdicts[i-1].Rule == v.Rule {
+		rule := o.Verdicts[i].Rule
+		if rule.Adapt == nil || i > 0 && o.Verdicts[i-1].Rule == rule {
 			continue
 		}
 		a := s.ensureAdmission(m)
 		if a.measure == nil {
-			a.measure = &measure{started: m.now()}
+			a.measure = &measure{from: o.Snapshot, started: m.now()}
 			a.measure.rules = a.measure.room[:0]
 		}
-		a.measure.rules = append(a.measure.rules, measuredRule{of, v.Rule.Adapt.Latency})
-		of.RecordStart(a.measure.started)
+		a.measure.rules = append(a.measure.rules, rule)
+		o.Snapshot.Meter(rule).RecordStart(a.measure.started)
 	}
 }
 
@@ -51,8 +46,8 @@ func (a *Admission) RecordResponse(status int) {
 	failed := isFailure(status)
 	a.measure.failed.Store(failed)
 	now := a.m.now()
-	for _, of := range a.measure.rules {
-		of.RecordDone(a.measure.started, now, of.latency, failed)
+	for _, rule := range a.measure.rules {
+		a.measure.from.Meter(rule).RecordDone(a.measure.started, now, rule.Adapt.Latency, failed)
 	}
 }
 
@@ -61,8 +56,8 @@ func (a *Admission) recordFailure() {
 	if a.measure == nil || !a.measure.failed.CompareAndSwap(false, true) {
 		return
 	}
-	for _, of := range a.measure.rules {
-		of.RecordFailure()
+	for _, rule := range a.measure.rules {
+		a.measure.from.Meter(rule).RecordFailure()
 	}
 }
 

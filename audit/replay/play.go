@@ -15,12 +15,11 @@ import (
 
 // player decides requests by a Set, on a node of its own whose clock shows the time of each request.
 type player struct {
-	node     *weir.Node
-	now      atomic.Int64
-	set      *rules.Set
-	report   *Report
-	results  map[string]*Limit // by the name of the limit
-	limiters map[weir.Limit]*weir.Limiter
+	node    *weir.Node
+	now     atomic.Int64
+	set     *rules.Set
+	report  *Report
+	results map[string]*Limit // by the name of the limit
 
 	refunds   []refund // ordered by time
 	asks      []weir.Ask
@@ -29,13 +28,12 @@ type player struct {
 }
 
 const (
-	absent      = "of a limit that the rules do not have, or of an overrun: ignored"
-	maxKeys     = 10_000_000 // counts of the node
-	maxLimiters = 4096
+	absent  = "of a limit that the rules do not have, or of an overrun: ignored"
+	maxKeys = 10_000_000 // counts of the node
 )
 
 func newPlayer(ctx context.Context, set *rules.Set, report *Report) (*player, error) {
-	p := &player{set: set, report: report, results: make(map[string]*Limit), limiters: make(map[weir.Limit]*weir.Limiter)}
+	p := &player{set: set, report: report, results: make(map[string]*Limit)}
 	var err error
 	p.node, err = weir.Start(ctx, weir.Config{
 		Now: func() time.Time { return time.Unix(0, p.now.Load()) }, MaxKeys: maxKeys, TopKeys: -1, Logger: slog.New(slog.DiscardHandler),
@@ -58,19 +56,10 @@ func (p *player) limiter(l *rules.Limit, rule *rules.Rule, r *audit.Record) (mad
 		}
 	}
 	numbers.Varies, numbers.Ban = true, weir.Ban{}
-	if made = p.limiters[numbers]; made == nil {
-		if made, err = p.node.Limiter(numbers); err != nil {
-			return nil, err
-		}
-		if len(p.limiters) == maxLimiters {
-			clear(p.limiters)
-		}
-		p.limiters[numbers] = made
-	}
-	if r.Critical {
+	if made, err = p.node.Limiter(numbers); err == nil && r.Critical {
 		made = made.Critical()
 	}
-	return made, nil
+	return made, err
 }
 
 // noteOf returns why a record is not decided again, or "".

@@ -22,8 +22,8 @@ import (
 // docs/operate.md lists the fields to set in production, and docs/rotation.md describes how to
 // change secrets and certificates.
 type Config struct {
-	// Name is a label of at most 64 bytes. If empty, the name of the host is used. Member.Name
-	// consists of this label and an incarnation, which is new at each start.
+	// Name is a label of at most 64 bytes, without spaces and control characters. If empty, the name of
+	// the host is used. Member.Name consists of this label and an incarnation, which is new at each start.
 	Name string
 
 	// Bind is "host:port": one port for gossip (UDP and TCP) and for checks (TCP). Port 0
@@ -64,8 +64,8 @@ type Config struct {
 	// Start logs a warning if other machines can reach the node.
 	Seed []byte
 
-	// Secrets have 16, 24 or 32 bytes each. The first secret encrypts gossip. A secret that both
-	// nodes have authenticates the connection between them and, without TLS, encrypts it with TLS
+	// Secrets are at most 16 secrets of 16, 24 or 32 bytes each. The first secret encrypts gossip. A secret
+	// that both nodes have authenticates the connection between them and, without TLS, encrypts it with TLS
 	// 1.3. ReadSecrets reads the output of `weir secret`. If nil, gossip is not protected, and Bind
 	// must be a loopback address.
 	Secrets [][]byte
@@ -76,8 +76,8 @@ type Config struct {
 	// always protected by Secrets alone.
 	TLS *tls.Config
 
-	// RegionSecrets are, for each of Regions, the secrets that only this region and that region share. A
-	// node with such a secret can send requests as a node of that region, and of no other region. If nil,
+	// RegionSecrets are, for each of Regions, the secrets that only this region and that region share: at
+	// most 16 for a region, and together with Secrets at most 64. A node with such a secret can send requests as a node of that region, and of no other region. If nil,
 	// all regions share Secrets, and every node with a secret can claim any region (docs/regions.md).
 	RegionSecrets map[string][][]byte
 
@@ -96,7 +96,9 @@ type Config struct {
 	// context shortens the wait.
 	Timeout time.Duration
 
-	// Forget is how long dead members stay in the roster. 0 means 5 min. The minimum is 1 s.
+	// Forget is how long dead members stay in the roster of a side that is not smaller than the set of
+	// members that it misses. On a smaller side, they stay ten times as long. 0 means 5 min. The minimum is
+	// 1 s.
 	Forget time.Duration
 
 	// ForgetRefused allows a side to spend the whole limit if all its members report that the missing

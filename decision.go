@@ -19,10 +19,9 @@ import (
 // are available. On a denial ResetAfter is never below RetryAfter.
 //
 // A Pushback repeats a denial that the owner made within the last second, or within the last ten seconds if
-// the key is banned or paused. RetryAfter and
-// ResetAfter are reduced by the age of the denial. Remaining may be too high, and ResetAfter too low, because
-// other checks were admitted in the meantime. A check for fewer units than were denied is sent
-// to the owner, and may be admitted.
+// the key is banned or paused. RetryAfter and ResetAfter are reduced by the age of the denial. Remaining may
+// be too high, and ResetAfter too low, because other checks were admitted in the meantime. A check for fewer
+// units than were denied is sent to the owner, and may be admitted, unless the key is banned or paused.
 //
 // The Remaining of a Leased decision is the rest of the lease plus the units that the owner had
 // left when it lent the units. ResetAfter counts the lent units as spent. Other nodes may have spent

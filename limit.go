@@ -78,7 +78,7 @@ type Limit struct {
 	Rate      int64           // units for each Per, 1 to 10^12; of a SlidingLog at most 100,000
 	Per       time.Duration   // 1 ms to 366 days; zero with a Calendar and for InFlight
 	Burst     int64           // the capacity of a TokenBucket or LeakyBucket, which refills within 100 years; Rate if zero. Invalid for other algorithms
-	Scope     Scope           // Regional if zero
+	Scope     Scope           // Regional if zero. Global is invalid for InFlight
 	Partition PartitionPolicy // MajorityShare if zero
 
 	// Keep is the number of units of the Rate, or of the Burst of a TokenBucket, that are kept for
@@ -115,7 +115,7 @@ type Limit struct {
 	SecretKeys bool
 
 	// Durable is DurableIfLong if zero. This field has no effect on decisions. An InFlight limit is
-	// never durable: a stop of all nodes ends its holds.
+	// never durable, and Durable is invalid for it: a stop of all nodes ends its holds.
 	Durable Durability
 
 	// Varies declares that the numbers may differ for the same Name and Version, because they

@@ -62,7 +62,7 @@ type DecisionEvent struct {
 	Key      string // key of the caller
 	Units    int64  // units of the caller; 1 for an Ask with 0 units
 	Decision Decision
-	Peek     bool // the call was Limiter.Peek, which spends nothing
+	Peek     bool // the call was Limiter.Peek or PeekN, which spends nothing
 	// Operation is "take", "at_most" for AllowAtMost, "reserve", "debit", "wait", "hold" or "peek".
 	Operation string
 	Critical  bool // the check may spend the kept units (Limit.Keep)
@@ -72,8 +72,8 @@ type DecisionEvent struct {
 	Asks    int
 	Refused bool
 	// At is the time of the decision by the clock of the deciding node, which orders the decisions about a
-	// key. For a Leased decision it is the time of the loan, and for a Pushback
-	// the present time by the clock of the owner. It is zero if it is unknown.
+	// key. For a Leased decision it is the time of the loan, and for a Pushback the present time by the clock
+	// of the owner. It is zero if it is unknown.
 	At   time.Time
 	Err  error         // error of the call, with which the Decision is a denial; or nil
 	Took time.Duration // duration of the whole check
@@ -157,7 +157,7 @@ func (c TraceContext) Sampled() bool { return c.Flags&1 != 0 }
 
 // TraceEvent is the end of a span, without a key.
 type TraceEvent struct {
-	Operation string        // "take", "peek", "debit", "refund", "wait", "hold", "renew" or "release"
+	Operation string        // "take", "peek", "debit", "refund", "wait", "hold", "renew", "release" or "pause"
 	Outcome   string        // "allowed", "denied", "done" for a refund, or "unanswered": after an Err, for a refund without an answer, or if the node that was asked returns the check undecided
 	Checks    []TracedCheck // one check, or all checks of an AllowAll that were sent to the same member
 	From      string        // on the node that was asked, the member that sent the request; empty on the node that asks

@@ -11,7 +11,8 @@ import (
 
 // Stats is a snapshot of the counters of a node. The counters only grow, except Keys, MaxKeys,
 // Bytes, Missing, Leases, Holds, Stream, Published, Snapshots, Outage, Unjoined, the Keys of
-// Holdings, the Reached and Lag of Regions, and the fields of Cluster about joining.
+// Holdings, the Reached and Lag of Regions, and of Cluster the RoundTrips, the SchedulingDelay and the fields
+// about joining.
 type Stats struct {
 	Decisions map[Source]Outcomes // decisions by Source, without Peeks. A check is counted only on the node whose Limiter was called
 	// Limits is Decisions by the names of limits, for limits with at least 1 decision. A node counts the

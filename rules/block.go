@@ -39,7 +39,12 @@ func (k BlockKind) String() string { return blockKindTable.String(k) }
 
 // outlasts reports whether a Block ends later than another.
 func (b *Block) outlasts(other *Block) bool {
-	return !other.Until.IsZero() && (b.Until.IsZero() || b.Until.After(other.Until))
+	return b.end().After(other.end())
+}
+
+// end returns Until, or a time after all others if there is no end.
+func (b *Block) end() time.Time {
+	return cmp.Or(b.Until, time.Unix(1<<60, 0))
 }
 
 // Left returns the time until the end of a Block, at most 100 years, and 0 if it has no end.
@@ -73,15 +78,7 @@ func put[T comparable](all map[T]*Block, of T, b *Block) map[T]*Block {
 
 // sortBlocked sorts networks. Of several Blocks of a network, the last to end stays.
 func sortBlocked(all networks[*Block]) networks[*Block] {
-	return sortNetworks(all, func(a, b *Block) int {
-		switch {
-		case a.outlasts(b):
-			return -1
-		case b.outlasts(a):
-			return 1
-		}
-		return 0
-	})
+	return sortNetworks(all, func(a, b *Block) int { return b.end().Compare(a.end()) })
 }
 
 // findBlocked returns a Block in force of a network that includes an address, or nil.

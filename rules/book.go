@@ -142,13 +142,11 @@ func (b *Book) start(watch func(context.Context)) {
 // follow reads the published values after each change, at the end of each value and when a time window
 // opens or closes, until ctx is done.
 func (b *Book) follow(ctx context.Context) {
-	pause := time.NewTimer(pace)
-	defer pause.Stop()
-	for {
+	for pause := pace; ; {
 		select { // a read returns all values, and many may change at once
 		case <-ctx.Done():
 			return
-		case <-pause.C:
+		case <-time.After(pause):
 		}
 		b.refresh()
 		b.adopt()
@@ -157,16 +155,15 @@ func (b *Book) follow(ctx context.Context) {
 		b.mu.Unlock()
 		var due <-chan time.Time
 		if !ends.IsZero() {
-			pause.Reset(min(max(pace, ends.Sub(b.now())), clockLook))
-			due = pause.C
+			due = time.After(min(max(pace, ends.Sub(b.now())), clockLook))
 		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-due:
-			pause.Reset(0)
+			pause = 0
 		case <-changed:
-			pause.Reset(pace)
+			pause = pace
 		}
 	}
 }

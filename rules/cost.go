@@ -43,11 +43,7 @@ func (c *cost) baseOf(r *Request) int64 {
 
 // inUnits returns n / unit, rounded up.
 func inUnits(n, unit int64) int64 {
-	units := n / unit
-	if n%unit > 0 {
-		units++
-	}
-	return units
+	return n/unit + min(n%unit, 1)
 }
 
 // numberIn returns the number of a request, or -1.

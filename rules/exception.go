@@ -116,14 +116,11 @@ func (p *pattern) finds(path string, slashed, fold bool) bool {
 		case path == "" || path == "/":
 			return false
 		}
-		part, after := path[1:], ""
-		if i := strings.IndexByte(part, '/'); i >= 0 {
-			part, after = part[:i], part[i:]
-		}
+		part, _, _ := strings.Cut(path[1:], "/")
 		if s.kind == literal && s.text != part && s.text != unescape(part) && !(fold && strings.EqualFold(s.text, unescape(part))) {
 			return false
 		}
-		path = after
+		path = path[1+len(part):]
 	}
 	return path == "" && !slashed
 }
@@ -145,18 +142,18 @@ func (p *pattern) covers(q pattern) bool {
 	return len(p.segments) == len(q.segments)
 }
 
+// kindAt returns the kind of a segment, or slash at the end of the pattern, because a final slash may follow.
+func (p *pattern) kindAt(i int) kind {
+	if i < len(p.segments) {
+		return p.segments[i].kind
+	}
+	return slash
+}
+
 // overlaps reports whether a path exists that both patterns match.
 func (p *pattern) overlaps(q pattern) bool {
 	for i := 0; ; i++ {
-		var a, b kind // kinds of the next segments; slash at the end of a pattern, because a final slash may follow
-		a, b = slash, slash
-		if i < len(p.segments) {
-			a = p.segments[i].kind
-		}
-		if i < len(q.segments) {
-			b = q.segments[i].kind
-		}
-		switch {
+		switch a, b := p.kindAt(i), q.kindAt(i); {
 		case a == rest || b == rest:
 			return true
 		case a == slash || b == slash:

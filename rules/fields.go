@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/weir-go/weir/internal/strictyaml"
@@ -53,11 +54,5 @@ const (
 )
 
 func oneOf(v strictyaml.Value, what string, known []string) string {
-	if !v.Present() {
-		return known[0]
-	}
-	if name := v.OneOf(what, known); name != "" {
-		return name
-	}
-	return known[0]
+	return cmp.Or(v.OneOf(what, known), known[0])
 }

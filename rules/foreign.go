@@ -69,22 +69,14 @@ func patternIn(text string) (part, meaning string) {
 // pattern, and the kind of the pattern. It returns empty strings for a text of a single
 // character.
 func patternAtStart(text string) (part, as string) {
-	for _, prefix := range []string{"!", "=~", "~", "^", "=", "<", ">", "(?"} {
-		if !strings.HasPrefix(text, prefix) || len(text) == 1 {
-			continue
+	for _, is := range [...]struct{ prefix, as, before string }{
+		{"!", "a negation", ""}, {"=~", "a regular expression", ""}, {"~", "a regular expression", ""}, {"^", "a regular expression", ""},
+		{"=", "a comparison", ""}, {"(?", "a regular expression", ""},
+		{"<", "a comparison", "=0123456789 "}, {">", "a comparison", "=0123456789 "}, // or a link, or a mail address
+	} {
+		if strings.HasPrefix(text, is.prefix) && len(text) > 1 && (is.before == "" || strings.IndexByte(is.before, text[1]) >= 0) {
+			return is.prefix, is.as
 		}
-		switch prefix {
-		case "!":
-			return prefix, "a negation"
-		case "=":
-			return prefix, "a comparison"
-		case "<", ">":
-			if strings.IndexByte("=0123456789 ", text[1]) < 0 {
-				continue // a link, or a mail address
-			}
-			return prefix, "a comparison"
-		}
-		return prefix, "a regular expression"
 	}
 	return "", ""
 }

@@ -84,28 +84,15 @@ func (p *pattern) segmentOf(path string, segment int, fold bool) (text string, o
 // parameter returns the value of a parameter in a list such as a query, whose separator is &. Some
 // servers also accept the separator other. It is ambiguous if the name occurs twice, or in a form that only some
 // servers read as the name.
-func parameter(list, name string, separator, other byte) (value string, ambiguous bool) {
+func parameter(list, name, separator, other string) (value string, ambiguous bool) {
 	found := false
-	for list != "" {
-		pair := list
-		if i := strings.IndexByte(list, separator); i >= 0 {
-			pair, list = list[:i], list[i+1:]
-		} else {
-			list = ""
-		}
-		whole := true // the pair has no other separator
-		for pair != "" {
-			piece := pair
-			if i := strings.IndexByte(pair, other); i >= 0 {
-				piece, pair, whole = pair[:i], pair[i+1:], false
-			} else {
-				pair = ""
-			}
+	for pair := range strings.SplitSeq(list, separator) {
+		for piece := range strings.SplitSeq(pair, other) {
 			of, text, _ := strings.Cut(piece, "=")
 			if of = unescape(of); !isAlike(of, name) {
 				continue
 			}
-			if found || !whole || strings.TrimSpace(of) != name {
+			if found || piece != pair || strings.TrimSpace(of) != name {
 				return "", true
 			}
 			value, found = text, true
@@ -144,7 +131,7 @@ func foldByte(c byte) byte {
 
 // queryValue returns the decoded value of a parameter of the query.
 func (r *Request) queryValue(name string) (value string, ambiguous bool) {
-	value, ambiguous = parameter(r.Query, name, '&', ';')
+	value, ambiguous = parameter(r.Query, name, "&", ";")
 	if strings.ContainsAny(value, "%+") {
 		var err error
 		if value, err = url.QueryUnescape(value); err != nil {
@@ -158,7 +145,7 @@ func (r *Request) queryValue(name string) (value string, ambiguous bool) {
 func (r *Request) cookieValue(name string) (value string, ambiguous bool) {
 	found := false
 	for _, line := range r.lines("Cookie") {
-		of, twice := parameter(line, name, ';', ',')
+		of, twice := parameter(line, name, ";", ",")
 		if twice || found && of != "" {
 			return "", true
 		}

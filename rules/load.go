@@ -2,6 +2,7 @@ package rules
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"io/fs"
 )
@@ -91,10 +92,7 @@ func (b *Book) enforceText(set *Set, published *PublishedText) error {
 		return err
 	}
 	s.now, s.blocked = b.now, &b.blocked
-	before := new(Snapshot)
-	if old != nil {
-		before = old
-	}
+	before := cmp.Or(old, new(Snapshot))
 	s.serial, s.switches, s.adapted = before.serial, before.switches, before.adapted
 	s.denials, s.warnings, s.meters = set.newTierDenials(before.denials), set.newWarnings(before.warnings), set.newMeters(before.meters)
 	b.swap(*s, b.now())

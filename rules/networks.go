@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
+	"sort"
 )
 
 // networks finds the smallest of some networks that includes an address, in logarithmic time. It is
@@ -43,15 +44,7 @@ func (n networks[T]) find(a netip.Addr) int {
 		return -1
 	}
 	a = a.Unmap().WithZone("")
-	low, high := 0, len(n) // the first low networks begin at or before the address
-	for low < high {
-		if middle := (low + high) / 2; n[middle].prefix.Addr().Compare(a) <= 0 {
-			low = middle + 1
-		} else {
-			high = middle
-		}
-	}
-	i := low - 1
+	i := sort.Search(len(n), func(i int) bool { return n[i].prefix.Addr().Compare(a) > 0 }) - 1
 	for i >= 0 && !n[i].prefix.Contains(a) {
 		i = n[i].around
 	}

@@ -109,14 +109,10 @@ func (b *Book) Restore(limit, key string) error {
 // OverrideOf returns the override of a key under a limit.
 func (b *Book) OverrideOf(limit, key string) (o Override, ok bool) {
 	s := b.Current()
-	l, id, err := s.named(limit, key)
-	if err != nil {
-		return Override{}, false
+	if l, id, err := s.named(limit, key); err == nil && s.override(l, id) != nil {
+		return s.override(l, id).Override, true
 	}
-	if g := s.override(l, id); g != nil {
-		return g.Override, true
-	}
-	return Override{}, false
+	return o, false
 }
 
 // Overrides returns the overrides in force, sorted by limit and ID. Overrides of limits that are

@@ -79,18 +79,10 @@ func (p *parser) limit(r *Rule, l *Limit, v strictyaml.Value, m strictyaml.Map) 
 	if zone := m.Get("zone"); zone.Present() {
 		l.base.Zone = p.zone(zone, calendar.Present())
 	}
-	l.base.Rate = m.Get("rate").Required().Int(1, maxRate)
-	switch per := m.Get("per"); {
-	case calendar.Present() && per.Present():
-		per.Errorf("per with calendar: remove per or calendar, because the calendar determines the period")
-	case l.base.Algorithm == weir.InFlight:
-		refusePer(per)
-	case !calendar.Present():
-		l.base.Per = p.per(per.Required())
+	if !calendar.Present() && l.base.Algorithm != weir.InFlight {
+		m.Get("per").Required()
 	}
-	l.base.Burst = p.burst(m.Get("burst"), l.base.Algorithm)
-	l.keep = p.keep(m.Get("keep"), &l.base)
-	l.base = l.keep.in(l.base)
+	l.base, l.keep = p.tierNumbers(l.base, keep{}, m)
 	good := isWhole(&l.base) && p.isValid(v, l.base, l.soft)
 	keeps := p.limitTiers(r, l, v, m.Get("tiers"), good)
 	p.limitTimes(l, m.Get("times"), keeps)
@@ -223,16 +215,17 @@ func (p *parser) limitTiers(r *Rule, l *Limit, v, tiers strictyaml.Value, good b
 	return keeps
 }
 
-// tierNumbers returns a limit with the numbers of a tier, and its kept part: k unless the tier has its own.
+// tierNumbers returns a limit with the numbers in a map, such as that of a tier, and its kept part: k unless the tier has its own.
 func (p *parser) tierNumbers(t weir.Limit, k keep, m strictyaml.Map) (weir.Limit, keep) {
 	t.Rate = m.Get("rate").Required().Int(1, maxRate)
-	if per := m.Get("per"); per.Present() && t.Algorithm == weir.InFlight {
+	switch per := m.Get("per"); {
+	case !per.Present():
+	case t.Algorithm == weir.InFlight:
 		refusePer(per)
-	} else if per.Present() {
-		if t.Per = p.per(per); t.Calendar != weir.NoCalendar {
-			per.Errorf("per with calendar: remove per or calendar, because the calendar determines the period")
-			t.Per = 0
-		}
+	case t.Calendar != weir.NoCalendar:
+		per.Errorf("per with calendar: remove per or calendar, because the calendar determines the period")
+	default:
+		t.Per = p.per(per)
 	}
 	t.Burst = p.burst(m.Get("burst"), t.Algorithm)
 	if own := m.Get("keep"); own.Present() {

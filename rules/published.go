@@ -34,7 +34,6 @@ var errWithdrawn = errors.New("another node has withdrawn it")
 type textState struct {
 	mu      sync.Mutex // serializes adopt and Publish
 	inForce textHead   // head of the last published text in force
-	own     *Set       // the Set that Publish has published, for the next adopt, which need not parse it again
 	refused map[attempt]error
 }
 
@@ -79,7 +78,7 @@ func (b *Book) adoptHighest() (highest *PublishedText) {
 		}
 		highest = cmp.Or(highest, h.describe(err))
 	}
-	b.texts.refused, b.texts.own = refused, nil
+	b.texts.refused = refused
 	b.mu.Lock()
 	b.stats.RefusedText = highest
 	b.mu.Unlock()
@@ -96,37 +95,29 @@ func (b *Book) tryText(h *textHead, refused map[attempt]error) error {
 	for _, c := range chunks {
 		now.chunks += c.Version
 	}
-	err, known := b.texts.refused[now]
-	if !known {
-		set := b.texts.own
-		if set == nil || set.version != h.version || fullHashOf(set.text) != h.Hash {
-			set, err = h.parse(chunks)
-		}
-		if err == nil {
-			err = b.enforceText(set, h.describe(nil))
-		}
-		switch err {
-		case nil:
-			b.writeCache(b.cache+publishedSuffix, cacheHeader{Control: h.Control, Version: h.version, Values: h.published}, set.text)
-			return nil
-		case errIncomplete:
-			return err
-		}
-		b.noteRefusedText(h, err)
+	if err, known := b.texts.refused[now]; known {
+		refused[now] = err
+		return err
 	}
-	refused[now] = err
+	set, err := h.parse(chunks)
+	if err == nil {
+		err = b.enforceText(set, h.describe(nil))
+	}
+	switch err {
+	case nil:
+		b.writeCache(b.cache+publishedSuffix, cacheHeader{Control: h.Control, Version: h.version, Values: h.published}, set.text)
+	case errIncomplete:
+	default:
+		refused[now] = err
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.stats.Refused++
+		if unlogged, due := b.unadopted.Due(time.Now()); due {
+			b.log.Error("a published text of rules was refused: the last good version stays in force",
+				"version", h.version, "by", h.By, "error", err, "hash", b.stats.Hash, "unlogged", unlogged)
+		}
+	}
 	return err
-}
-
-// noteRefusedText counts a refused text, and logs the error.
-func (b *Book) noteRefusedText(h *textHead, err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.stats.Refused++
-	if unlogged, due := b.unadopted.Due(time.Now()); due {
-		b.log.Error("a published text of rules was refused: the last good version stays in force",
-			"version", h.version, "by", h.By, "error", err, "hash", b.stats.Hash, "unlogged", unlogged)
-	}
 }
 
 // Publish publishes the text of a Set to all nodes, and puts it in force on this node at once. Other
@@ -158,7 +149,6 @@ func (b *Book) Publish(set *Set, c Control) (p PublishedText, err error) {
 		return p, err
 	}
 	h.Control, h.version, h.published = c, set.version, b.nextVersion()
-	b.texts.own = set
 	if err := b.publishText(&h, chunks); err != nil {
 		return p, err
 	}

@@ -94,10 +94,8 @@ func (s *Set) Tier(tier string) string {
 // tier returns the index of a tier in tiers, or of the default tier, or -1 if there is
 // none.
 func (s *Set) tier(name string) int {
-	if name != "" {
-		if i, ok := s.tierAt[name]; ok {
-			return i
-		}
+	if i, known := s.tierAt[name]; known {
+		return i
 	}
 	return s.defaultTier
 }

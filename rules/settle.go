@@ -26,9 +26,11 @@ func (s *Settle) InHeader(h http.Header) (units int64, ok bool) {
 	if s.Header == "" {
 		return 0, false
 	}
-	n := single(h[s.Header])
-	return s.Units(max(n, 0)), n >= 0
+	return s.found(single(h[s.Header]))
 }
+
+// found returns a number of the response in units. ok is false for -1.
+func (s *Settle) found(n int64) (units int64, ok bool) { return s.Units(max(n, 0)), n >= 0 }
 
 // InTrailer returns the cost in a trailer of the response, in units, from the trailers that
 // handlers of net/http set: trailers that were announced, and trailers with http.TrailerPrefix.
@@ -40,7 +42,7 @@ func (s *Settle) InTrailer(h http.Header) (units int64, ok bool) {
 	if n < 0 {
 		n = single(h[s.Trailer])
 	}
-	return s.Units(max(n, 0)), n >= 0
+	return s.found(n)
 }
 
 // Estimates reports whether the rule has its own estimate for a cost that is settled later.

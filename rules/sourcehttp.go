@@ -74,12 +74,10 @@ func (s *httpSource) Next(ctx context.Context, known string) (Text, error) {
 		if known != "" {
 			wait = s.every - rand.N(s.every/5) // at most Poll, which may be the longest duration
 		}
-		timer := time.NewTimer(max(wait, time.Until(s.notBefore)))
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return Text{}, ctx.Err()
-		case <-timer.C:
+		case <-time.After(max(wait, time.Until(s.notBefore))):
 		}
 		text, err := s.request(ctx, known)
 		if err != nil {

@@ -200,11 +200,8 @@ func (t *tree) find(path string, slashed, escaped bool) *place {
 		}
 		return t.rest
 	}
-	part := path[1:]
-	after := ""
-	if i := strings.IndexByte(part, '/'); i >= 0 {
-		part, after = part[:i], part[i:]
-	}
+	part, _, _ := strings.Cut(path[1:], "/")
+	after := path[1+len(part):]
 	if len(t.literals) > 0 {
 		text := part
 		if escaped {
@@ -242,10 +239,8 @@ func (m *match) collectAnyCase(t *tree, path string, slashed, escaped bool) {
 		m.collect(t.slash)
 		return
 	}
-	part, after := path[1:], ""
-	if i := strings.IndexByte(part, '/'); i >= 0 {
-		part, after = part[:i], part[i:]
-	}
+	part, _, _ := strings.Cut(path[1:], "/")
+	after := path[1+len(part):]
 	m.collectAnyCase(t.wild, after, slashed, escaped)
 	if escaped {
 		part = unescape(part)

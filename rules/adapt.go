@@ -51,9 +51,6 @@ func (p *parser) adapt(r *Rule, v strictyaml.Value) {
 		v.Errorf("min is %s and max is %s: use a min below max", percent(a.Min), percent(a.Max))
 	}
 	r.Adapt = a
-	if p.set.adaptive == nil {
-		p.set.adaptive = make(map[string]*Rule)
-	}
 	p.set.adaptive[r.Name] = r
 	p.checkAdapt(r, v)
 }
@@ -61,23 +58,18 @@ func (p *parser) adapt(r *Rule, v strictyaml.Value) {
 // checkAdapt reports an error for an adapt in a rule whose limits must not follow the responses.
 func (p *parser) checkAdapt(r *Rule, v strictyaml.Value) {
 	for i := range r.Limits {
-		l := &r.Limits[i]
-		switch base := &l.base; {
-		case base.Calendar != weir.NoCalendar:
-			v.Errorf("adapt in a rule with a calendar limit: a quota does not follow the load of a server, use a rule for each")
-			return
-		case base.Scope != weir.Regional:
-			v.Errorf("adapt in a rule with scope: %v: each region has its own factor, so the regions would share different numbers; use a rule for each", base.Scope)
-			return
-		case base.Ban != weir.Ban{}:
-			v.Errorf("adapt in a rule with ban: remove adapt or ban, because a slow server would get its clients banned")
-			return
-		}
+		l, longest := &r.Limits[i], time.Duration(0) // the longest window
 		for variant := range l.variants() {
-			if n := l.numbers(variant); n.Per > maxAdaptPer && !isBucket(n.Algorithm) {
-				v.Errorf("adapt in a rule with a limit per %s: such a window follows the load too late, use at most %s or a bucket", enum.Duration(n.Per), enum.Duration(maxAdaptPer))
-				return
+			if n := l.numbers(variant); !isBucket(n.Algorithm) {
+				longest = max(longest, n.Per)
 			}
+		}
+		if refuse(v,
+			conflict{l.base.Calendar != weir.NoCalendar, "adapt in a rule with a calendar limit: a quota does not follow the load of a server, use a rule for each"},
+			conflict{l.base.Scope != weir.Regional, fmt.Sprintf("adapt in a rule with scope: %v: each region has its own factor, so the regions would share different numbers; use a rule for each", l.base.Scope)},
+			conflict{l.base.Ban != weir.Ban{}, "adapt in a rule with ban: remove adapt or ban, because a slow server would get its clients banned"},
+			conflict{longest > maxAdaptPer, fmt.Sprintf("adapt in a rule with a limit per %s: such a window follows the load too late, use at most %s or a bucket", enum.Duration(longest), enum.Duration(maxAdaptPer))}) {
+			return
 		}
 	}
 }

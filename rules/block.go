@@ -110,7 +110,7 @@ func exempts(c *clients[string], r *Request) bool {
 func (s *Set) Block(r *Request) *Block { return s.block(r, time.Now) }
 
 func (s *Set) block(r *Request, now func() time.Time) *Block {
-	if !s.denies {
+	if s.deny.count() == 0 {
 		return nil
 	}
 	b := cmp.Or(findBlocked(s.deny.networks, r.Client, now), inForce(s.deny.users[r.User], now), inForce(s.deny.apiKeys[r.APIKey], now))
@@ -153,10 +153,8 @@ func (s *Snapshot) Block(r *Request) *Block {
 // caller does not enforce it if the Mode of the rule for the key is not Enforce.
 func (s *Snapshot) KeyBlock(l *Limit, key string) *Block {
 	rule := s.ruleOf[l.Index].Index
-	if s.denyKeys != nil {
-		if b := inForce(s.denyKeys[ruleKey{rule, key}], s.now); b != nil {
-			return b
-		}
+	if b := inForce(s.denyKeys[ruleKey{rule, key}], s.now); b != nil {
+		return b
 	}
 	if s.blocks != nil && s.blocks.keys[rule] != nil {
 		if b := inForce(s.blocks.keys[rule][s.blocks.ofRules[rule].ID(key)], s.now); b != nil {

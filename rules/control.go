@@ -45,7 +45,7 @@ type controlKind struct {
 
 // controlKinds has all kinds. It is never changed.
 var controlKinds = [...]controlKind{
-	{overridePrefix, func() controlled { return &grant{Override: Override{Rate: -1}} }},
+	{overridePrefix, func() controlled { return &Override{Rate: -1} }},
 	{blockPrefix, func() controlled { return new(Block) }},
 	{switchPrefix, func() controlled { return &Switch{Mode: -2} }},
 	{adaptPrefix, func() controlled { return new(adaptation) }},
@@ -133,7 +133,7 @@ func (b *Book) refresh() {
 func (b *Book) swap(s Snapshot, now time.Time) {
 	records := make(map[string]record, len(b.records))
 	before := s
-	s.overrides, s.switches, s.blocks, s.adapted, s.hot = make([]map[[16]byte]*granted, len(s.limits)), nil, nil, make(map[string]Adaptation), nil
+	s.overrides, s.switches, s.blocks, s.adapted, s.hot = make([]map[[16]byte]*grant, len(s.limits)), nil, nil, make(map[string]Adaptation), nil
 	s.open, b.nextPast = s.openAt(now)
 	if open := s.OpenTimeWindows(); !slices.Equal(open, b.openTimes) {
 		b.log.Info("time windows opened or closed", "open", open)

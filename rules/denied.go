@@ -93,12 +93,9 @@ func (p *parser) denied(v strictyaml.Value, base []*Denied) []*Denied {
 
 // replace replaces the texts of d by those of other, except the texts that other lacks.
 func (d *Denied) replace(other *Denied) {
-	for _, t := range [...]struct {
-		to   *Template
-		from Template
-	}{{&d.Title, other.Title}, {&d.Detail, other.Detail}, {&d.UpgradeURL, other.UpgradeURL}, {&d.HTML, other.HTML}} {
-		if t.from != nil {
-			*t.to = t.from
+	for to, from := range map[*Template]Template{&d.Title: other.Title, &d.Detail: other.Detail, &d.UpgradeURL: other.UpgradeURL, &d.HTML: other.HTML} {
+		if from != nil {
+			*to = from
 		}
 	}
 	if other.Headers != nil {
@@ -112,12 +109,11 @@ func (p *parser) deniedTexts(m strictyaml.Map) *Denied {
 		Detail: template("detail", m.Get("detail"), maxDeniedText, placeholders),
 		HTML:   template("html", m.Get("html"), maxDeniedHTML, htmlPlaceholders),
 	}
-	if v := m.Get("upgrade_url"); v.Present() {
-		d.UpgradeURL = template("upgrade_url", v, maxDeniedText, placeholders)
-		u, err := url.Parse(d.UpgradeURL.Expand(func(string) string { return "1" }))
-		if d.UpgradeURL != nil && (err != nil || u.Scheme != "https" && u.Scheme != "http" && (u.Scheme != "" || !strings.HasPrefix(u.Path, "/")) || u.Scheme != "" && u.Host == "") {
-			v.Errorf("upgrade_url is %q: use one that begins with https:// or /", v.Text())
-		}
+	v := m.Get("upgrade_url")
+	d.UpgradeURL = template("upgrade_url", v, maxDeniedText, placeholders)
+	u, err := url.Parse(d.UpgradeURL.Expand(func(string) string { return "1" }))
+	if d.UpgradeURL != nil && (err != nil || u.Scheme != "https" && u.Scheme != "http" && (u.Scheme != "" || !strings.HasPrefix(u.Path, "/")) || u.Scheme != "" && u.Host == "") {
+		v.Errorf("upgrade_url is %q: use one that begins with https:// or /", v.Text())
 	}
 	fields := m.Get("headers").Entries()
 	if len(fields) > maxDeniedHeaders {

@@ -46,18 +46,15 @@ func (p *parser) trees(r *Rule) (trees []*tree) {
 	}
 	s := p.set
 	for _, host := range r.When.Hosts {
-		in := &s.hosts
+		in := s.hosts
 		if below, ok := strings.CutPrefix(host, "*"); ok {
-			in, host = &s.below, below
+			in, host = s.below, below
 			s.hostLabels = max(s.hostLabels, strings.Count(host, "."))
 		}
-		if *in == nil {
-			*in = make(map[string]*tree)
+		if in[host] == nil {
+			in[host] = new(tree)
 		}
-		if (*in)[host] == nil {
-			(*in)[host] = new(tree)
-		}
-		trees = append(trees, (*in)[host])
+		trees = append(trees, in[host])
 	}
 	return trees
 }

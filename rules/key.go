@@ -96,33 +96,11 @@ func (k *key) append(b []byte, r *Request) (_ []byte, ok bool) {
 		if i > 0 {
 			b = append(b, '|')
 		}
-		text, ambiguous := "", false
-		switch p.from {
-		case fromNothing:
-			continue
-		case fromClient:
-			b = k.appendClient(b, r.Client)
-			continue
-		case fromUser:
-			text = r.User
-		case fromAPIKey:
-			text = r.APIKey
-		case fromHeader:
-			text = strings.Join(r.lines(p.name), ",") // several lines are a single list; Join does not copy a single line
-		case fromHost:
-			text = hostOf(r.Host)
-		case fromPath:
-			text, ambiguous = k.pathValue(r, p.segment)
-		case fromQuery:
-			text, ambiguous = r.queryValue(p.name)
-		case fromCookie:
-			text, ambiguous = r.cookieValue(p.name)
-		case fromClaim:
-			if r.Claims != nil {
-				text = r.Claims.Claim(p.name)
-			}
-		}
+		text, ambiguous := k.value(r, p)
 		switch {
+		case p.from == fromNothing:
+		case p.from == fromClient:
+			b = k.appendClient(b, r.Client)
 		case ambiguous:
 			b = append(b, `\?`...)
 		case k.lacking == unnamed && text == "":
@@ -140,6 +118,31 @@ func (k *key) append(b []byte, r *Request) (_ []byte, ok bool) {
 		}
 	}
 	return b, true
+}
+
+// value returns the value of a part other than the address.
+func (k *key) value(r *Request, p part) (text string, ambiguous bool) {
+	switch p.from {
+	case fromUser:
+		return r.User, false
+	case fromAPIKey:
+		return r.APIKey, false
+	case fromHeader:
+		return strings.Join(r.lines(p.name), ","), false // several lines are a single list; Join does not copy a single line
+	case fromHost:
+		return hostOf(r.Host), false
+	case fromPath:
+		return k.pathValue(r, p.segment)
+	case fromQuery:
+		return r.queryValue(p.name)
+	case fromCookie:
+		return r.cookieValue(p.name)
+	case fromClaim:
+		if r.Claims != nil {
+			return r.Claims.Claim(p.name), false
+		}
+	}
+	return "", false
 }
 
 // appendClient appends the significant part of an address. An IPv4 address within IPv6 is
@@ -209,16 +212,7 @@ func (k *key) ambiguous(r *Request) string {
 		return ""
 	}
 	for _, p := range k.parts {
-		is := false
-		switch p.from {
-		case fromPath:
-			_, is = k.pathValue(r, p.segment)
-		case fromQuery:
-			_, is = r.queryValue(p.name)
-		case fromCookie:
-			_, is = r.cookieValue(p.name)
-		}
-		if is {
+		if _, is := k.value(r, p); is {
 			return p.String()
 		}
 	}

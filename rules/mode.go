@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -18,8 +19,11 @@ const (
 	Off     Mode = -1        // no request meets the rule
 )
 
-// modeNames are the texts of the modes that are not percentages.
-var modeNames = []string{"enforce", "shadow", "off"}
+// modeNames are the texts of namedModes, which are the modes that are not percentages.
+var (
+	modeNames  = []string{"enforce", "shadow", "off"}
+	namedModes = []Mode{Enforce, Shadow, Off}
+)
 
 // EnforcePart returns the Mode in which a rule is enforced for a part of the keys, from 0.000001 to 1,
 // and a shadow for the other keys. The ID of the key selects the part. So the part is the same on all
@@ -40,13 +44,8 @@ func (m Mode) forID(id [16]byte) Mode {
 
 // String returns the mode as text: enforce, shadow, off, or a percentage such as 10%.
 func (m Mode) String() string {
-	switch {
-	case m == Enforce:
-		return modeNames[0]
-	case m == Shadow:
-		return modeNames[1]
-	case m == Off:
-		return modeNames[2]
+	if at := slices.Index(namedModes, m); at >= 0 {
+		return modeNames[at]
 	}
 	return strconv.FormatFloat(float64(Shadow-m)/float64(Shadow/100), 'f', -1, 64) + "%"
 }
@@ -56,24 +55,20 @@ func (m Mode) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
 
 // UnmarshalText reads a text of String. The error names the valid texts.
 func (m *Mode) UnmarshalText(text []byte) error {
-	switch s := string(text); s {
-	case modeNames[0]:
-		*m = Enforce
-	case modeNames[1]:
-		*m = Shadow
-	case modeNames[2]:
-		*m = Off
-	default:
-		digits, isPercent := strings.CutSuffix(s, "%")
-		percent, err := strconv.ParseFloat(digits, 64)
-		if !isPercent || err != nil {
-			return fmt.Errorf("mode is %.40q: use enforce, shadow, off, or a percentage of the keys, like 10%%", s)
-		}
-		part := EnforcePart(percent / 100)
-		if !(0 < percent && percent <= 100) || part == Shadow {
-			return fmt.Errorf("mode is %.40q: use 0.0001%% to 100%% of the keys, or shadow for none", s)
-		}
-		*m = part
+	s := string(text)
+	if at := slices.Index(modeNames, s); at >= 0 {
+		*m = namedModes[at]
+		return nil
 	}
+	digits, isPercent := strings.CutSuffix(s, "%")
+	percent, err := strconv.ParseFloat(digits, 64)
+	if !isPercent || err != nil {
+		return fmt.Errorf("mode is %.40q: use enforce, shadow, off, or a percentage of the keys, like 10%%", s)
+	}
+	part := EnforcePart(percent / 100)
+	if !(0 < percent && percent <= 100) || part == Shadow {
+		return fmt.Errorf("mode is %.40q: use 0.0001%% to 100%% of the keys, or shadow for none", s)
+	}
+	*m = part
 	return nil
 }

@@ -110,7 +110,7 @@ func (b *Book) Restore(limit, key string) error {
 func (b *Book) OverrideOf(limit, key string) (o Override, ok bool) {
 	s := b.Current()
 	if l, id, err := s.named(limit, key); err == nil && s.override(l, id) != nil {
-		return s.override(l, id).Override, true
+		return *s.override(l, id).Override, true
 	}
 	return o, false
 }
@@ -121,7 +121,7 @@ func (b *Book) Overrides() []Override {
 	var all []Override
 	for _, of := range b.Current().overrides {
 		for _, o := range of {
-			all = append(all, o.Override)
+			all = append(all, *o.Override)
 		}
 	}
 	slices.SortFunc(all, func(a, b Override) int {
@@ -141,36 +141,39 @@ func (s *Snapshot) named(limit, key string) (l *Limit, id [16]byte, err error) {
 	return l, s.id(l, key), nil
 }
 
-// grant is a published override. Its Limiter is made once for each version of the file.
+// grant is an override in force, with its Limiters.
 type grant struct {
-	Override
-	limit *Limit   // the limit for which fit was made
-	fit   *granted // nil if the limit cannot have the numbers
+	*Override
+	count Count
+	block *Block // of an override with Rate 0; nil otherwise
 }
 
-// apply adds the override to s, unless the limit does not exist or cannot have the numbers.
-func (g *grant) apply(b *Book, s *Snapshot) {
-	l := s.names[g.Limit]
+// apply adds the override to s, unless the limit does not exist or cannot have the numbers. The Limiters are made
+// once for each version of the rules.
+func (o *Override) apply(b *Book, s *Snapshot) {
+	l, was := s.names[o.Limit], b.current.Load()
 	if l == nil {
 		return
 	}
-	if l != g.limit {
-		g.limit, g.fit = l, nil
-		c, err := newCount(b.node, l, g.applyTo(l))
-		if err == nil {
-			g.fit = &granted{Override: g.Override, count: c}
-			if g.Rate == 0 {
-				g.fit.block = &Block{Control: g.Control, Kind: BlockKey, Rule: s.ruleOf[l.Index].Name}
+	var g *grant
+	if was != nil && was.names[o.Limit] == l {
+		g = was.override(l, o.ID)
+	}
+	if g == nil || g.Override != o {
+		c, err := newCount(b.node, l, o.applyTo(l))
+		if err != nil {
+			if unlogged, due := b.unfit.Due(time.Now()); due {
+				b.log.Warn("ignored an override; set it again or remove it", "limit", o.Limit, "error", err, "unlogged", unlogged)
 			}
-		} else if unlogged, due := b.unfit.Due(time.Now()); due {
-			b.log.Warn("ignored an override; set it again or remove it", "limit", g.Limit, "error", err, "unlogged", unlogged)
+			return
+		}
+		g = &grant{Override: o, count: c}
+		if o.Rate == 0 {
+			g.block = &Block{Control: o.Control, Kind: BlockKey, Rule: s.ruleOf[l.Index].Name}
 		}
 	}
-	if g.fit == nil {
-		return
-	}
 	if s.overrides[l.Index] == nil {
-		s.overrides[l.Index] = make(map[[16]byte]*granted)
+		s.overrides[l.Index] = make(map[[16]byte]*grant)
 	}
-	s.overrides[l.Index][g.ID] = g.fit
+	s.overrides[l.Index][o.ID] = g
 }

@@ -30,11 +30,11 @@ func FuzzOverride(f *testing.F) {
 		if err != nil {
 			return
 		}
-		o := first.(*grant).Override
+		o := *first.(*Override)
 		require.Len(t, publishedName(o.Limit, o.ID), len(overridePrefix+name), "no more and no less than its limit and id are in its name")
 		second, err := read(name, publish(&o))
 		require.NoError(t, err)
-		again := second.(*grant).Override
+		again := second.(*Override)
 		require.Equal(t, o.Rate, again.Rate)
 		require.Equal(t, o.Per, again.Per)
 		require.Equal(t, o.Burst, again.Burst)

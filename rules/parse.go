@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -38,7 +39,7 @@ func read(name string, text []byte) (*parser, *strictyaml.File, error) {
 		return nil, nil, err
 	}
 	p := parser{
-		set:   &Set{text: slices.Clone(text), defaultTier: -1, names: make(map[string]*Limit)},
+		set:   &Set{text: slices.Clone(text), defaultTier: -1, names: make(map[string]*Limit), hosts: make(map[string]*tree), below: make(map[string]*tree), adaptive: make(map[string]*Rule)},
 		lines: make(map[string]int),
 		zones: make(map[string]bool),
 		paths: make(map[*tree][]string),
@@ -76,16 +77,11 @@ func (p *parser) file(v strictyaml.Value) {
 	s.version, s.versionAt = m.Get("version").Uint(), positionOf(m.Get("version"))
 	s.enabled = !m.Get("enabled").Present() || m.Get("enabled").Bool()
 	s.ignoreCase = m.Get("ignore_case").Bool()
-	p.ipv6 = defaultIPv6
-	if bits := m.Get("ipv6_prefix"); bits.Present() {
-		p.ipv6 = int(bits.Int(32, 128))
-	}
+	p.ipv6 = cmp.Or(int(m.Get("ipv6_prefix").Int(32, 128)), defaultIPv6)
 	p.tiers(m.Get("tiers"), m.Get("default_tier"))
 	p.windows(m.Get("times"))
-	if exempt := m.Get("exempt"); exempt.Present() {
-		p.clients(&s.exempt, exempt.Map(exemptFields...), new(Block))
-		s.exempt.networks = sortBlocked(s.exempt.networks)
-	}
+	p.clients(&s.exempt, m.Get("exempt").Map(exemptFields...), new(Block))
+	s.exempt.networks = sortBlocked(s.exempt.networks)
 	p.byDefault = p.denied(m.Get("denied"), nil)
 	for _, rule := range m.Get("rules").Required().List() {
 		p.rule(rule)
@@ -102,19 +98,12 @@ func (p *parser) tiers(tiers, byDefault strictyaml.Value) {
 	}
 	for i, e := range entries {
 		checkName(e.Key, e.Field)
-		m := e.Value.Map(tierFields...)
-		by := 1.0
-		if multiply := m.Get("multiply"); multiply.Present() {
-			by = multiply.Float(0.001, 1_000_000)
-		}
 		p.set.tierAt[e.Field] = i
 		p.set.tiers = append(p.set.tiers, e.Field)
-		p.multiply = append(p.multiply, by)
+		p.multiply = append(p.multiply, cmp.Or(e.Value.Map(tierFields...).Get("multiply").Float(0.001, 1_000_000), 1))
 	}
-	if byDefault.Present() {
-		if tier := byDefault.OneOf("tier", p.set.tiers); tier != "" {
-			p.set.defaultTier = p.set.tierAt[tier]
-		}
+	if tier := byDefault.OneOf("tier", p.set.tiers); tier != "" {
+		p.set.defaultTier = p.set.tierAt[tier]
 	}
 }
 
@@ -168,7 +157,6 @@ func (p *parser) deny(v strictyaml.Value) {
 		refuse(item, conflict{item.IsMap() && !m.HasAny("ip", "user", "api_key", "key"), "deny has no client: add ip, user, api_key or key"})
 	}
 	s.deny.networks = sortBlocked(s.deny.networks)
-	s.denies = s.deny.count() > 0
 }
 
 func listNames[T any](all []T, name func(T) string) (names []string) {
@@ -291,13 +279,14 @@ type conflict struct {
 }
 
 // refuse reports the first of the conflicts of a field that is present.
-func refuse(v strictyaml.Value, all ...conflict) {
+func refuse(v strictyaml.Value, all ...conflict) (refused bool) {
 	for _, c := range all {
 		if c.is && v.Present() {
 			v.Errorf("%s", c.text)
-			return
+			return true
 		}
 	}
+	return false
 }
 
 // holds reports whether a limit of the rule is InFlight.
@@ -447,9 +436,7 @@ func (p *parser) costOf(r *Rule, v strictyaml.Value, field string, estimate bool
 		if n := m.Get("default"); n.Present() {
 			c.fixed = n.Int(0, maxRate)
 		}
-		if n := m.Get("unit"); n.Present() {
-			c.unit = max(1, n.Int(1, maxRate))
-		}
+		c.unit = cmp.Or(m.Get("unit").Int(1, maxRate), 1)
 		if !from.Present() {
 			return c
 		}
@@ -503,9 +490,6 @@ func (p *parser) soft(r *Rule, v strictyaml.Value) {
 func isZero(percent string) bool { return strings.Trim(percent, "0.%") == "" }
 
 func (p *parser) queue(r *Rule, v strictyaml.Value, isShadow bool) {
-	if !v.Present() {
-		return
-	}
 	r.Queue = duration(v, time.Millisecond, maxQueue)
 	refuse(v,
 		conflict{len(r.Limits) > 1 || len(r.Limits) == 1 && r.Limits[0].base.Algorithm != weir.LeakyBucket && !r.holds(), "queue needs a single limit, which is leaky_bucket or in_flight: change the limit, or remove queue"},

@@ -76,9 +76,7 @@ func (p *parser) limit(r *Rule, l *Limit, v strictyaml.Value, m strictyaml.Map) 
 		l.base.Ban = weir.Ban{}
 	}
 	l.place = positionOf(at)
-	if zone := m.Get("zone"); zone.Present() {
-		l.base.Zone = p.zone(zone, calendar.Present())
-	}
+	l.base.Zone = p.zone(m.Get("zone"), calendar.Present())
 	if !calendar.Present() && l.base.Algorithm != weir.InFlight {
 		m.Get("per").Required()
 	}

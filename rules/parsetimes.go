@@ -32,9 +32,7 @@ func (p *parser) windows(v strictyaml.Value) {
 		if !m.Get("days").Present() {
 			w.days = 1<<7 - 1
 		}
-		if from := m.Get("from"); from.Present() {
-			w.from = minuteOf(from, "from", minutesOfDay-1)
-		}
+		w.from = minuteOf(m.Get("from"), "from", minutesOfDay-1)
 		if to := m.Get("to"); to.Present() {
 			w.to = minuteOf(to, "to", minutesOfDay)
 			if w.to == w.from {
@@ -43,10 +41,8 @@ func (p *parser) windows(v strictyaml.Value) {
 				w.to += minutesOfDay
 			}
 		}
-		if zone := m.Get("zone"); zone.Present() {
-			if loc, err := time.LoadLocation(p.zone(zone, true)); err == nil {
-				w.zone = loc
-			}
+		if loc, err := time.LoadLocation(p.zone(m.Get("zone"), true)); err == nil {
+			w.zone = loc
 		}
 		p.set.windows = append(p.set.windows, w)
 	}
@@ -90,11 +86,8 @@ func (p *parser) limitTimes(l *Limit, v strictyaml.Value, keeps []keep) {
 	}
 	for _, e := range v.Entries() {
 		m := e.Value.Map(timeFields...)
-		multiply, tiers := m.Get("multiply"), m.Get("tiers")
-		var set uint64
-		if tiers.Present() {
-			_, set = p.tiersOf(tiers)
-		}
+		multiply := m.Get("multiply")
+		_, set := p.tiersOf(m.Get("tiers"))
 		by, own := 0.0, weir.Limit{}
 		if multiply.Present() {
 			by = multiply.Float(0.001, 1_000_000)

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -26,12 +27,10 @@ func (p *parser) raise(r *Rule, v strictyaml.Value, isShadow bool) {
 		return
 	}
 	m := v.Map(raiseFields...)
-	r.Raise = &Raise{Denied: partOr(m, "denied", 0.01, 0.1), For: 5 * time.Minute, Most: 2}
-	if d := m.Get("for"); d.Present() {
-		r.Raise.For = duration(d, minRaiseFor, maxRaiseFor)
-	}
-	if most := m.Get("most"); most.Present() {
-		r.Raise.Most = most.Float(minRaiseMost, maxRaiseMost)
+	r.Raise = &Raise{
+		Denied: partOr(m, "denied", 0.01, 0.1),
+		For:    cmp.Or(duration(m.Get("for"), minRaiseFor, maxRaiseFor), 5*time.Minute),
+		Most:   cmp.Or(m.Get("most").Float(minRaiseMost, maxRaiseMost), 2),
 	}
 	refuse(v,
 		conflict{isShadow, "raise in a rule with shadow: remove raise or shadow, because a shadow denies nothing"},

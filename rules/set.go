@@ -36,7 +36,6 @@ type Set struct {
 	ignoreCase  bool // as if each request had IgnoreCase
 	exempt      clients[string]
 	deny        clients[string]
-	denies      bool               // deny is not empty
 	denyKeys    map[ruleKey]*Block // nil if there are none
 	tiers       []string           // at most maxTiers, because a tier is a bit of a uint64
 	tierAt      map[string]int
@@ -52,7 +51,7 @@ type Set struct {
 	hosts  map[string]*tree // by host
 	below  map[string]*tree // by the host of a wildcard without its *, as .example.com
 
-	adaptive   map[string]*Rule // rules with Adapt, by name; nil if there are none
+	adaptive   map[string]*Rule // rules with Adapt, by name
 	raising    []*Rule          // rules with Raise
 	hostLabels int              // maximum number of dots in a wildcard
 }
@@ -189,12 +188,12 @@ func (s *Set) begin(r *Request, dst []*Rule) match {
 // file.
 func (s *Set) collect(m *match, paths []lookup) {
 	m.collectTree(&s.any, paths)
-	if s.hosts != nil || s.below != nil {
+	if len(s.hosts)+len(s.below) > 0 {
 		host := hostOf(m.request.Host)
 		if t := s.hosts[host]; t != nil {
 			m.collectTree(t, paths)
 		}
-		if s.below != nil {
+		if len(s.below) > 0 {
 			m.again = true // a rule may have several hosts that the request meets
 			for t := range s.treesAbove(host) {
 				m.collectTree(t, paths)

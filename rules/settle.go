@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"net/http"
 
 	"github.com/weir-go/weir/internal/httpread"
@@ -65,7 +66,7 @@ func (p *parser) settle(r *Rule, reserve, settle, cost strictyaml.Value) {
 		return
 	}
 	m := settle.Map(settleFields...)
-	s := &Settle{unit: 1}
+	s := &Settle{unit: cmp.Or(m.Get("unit").Int(1, maxRate), 1)}
 	if v := m.Get("header"); v.Present() {
 		s.Header = p.headerName(v, v.Text())
 	}
@@ -73,9 +74,6 @@ func (p *parser) settle(r *Rule, reserve, settle, cost strictyaml.Value) {
 		s.Trailer = p.headerName(v, v.Text())
 	}
 	s.JSON, s.Events = jsonSums(m.Get("json")), jsonSums(m.Get("sse"))
-	if v := m.Get("unit"); v.Present() {
-		s.unit = max(1, v.Int(1, maxRate))
-	}
 	s.KeepOnError = oneOf(m.Get("on_error"), "way to settle an error", onErrorNames) == onErrorNames[1]
 	refuse(settle, conflict{!m.HasAny("header", "trailer", "json", "sse"), "settle is without a source: name a header, a trailer, or json and sse fields"})
 	r.Settle = s

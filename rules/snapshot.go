@@ -24,7 +24,7 @@ type Snapshot struct {
 	blocked   *[blockKinds]atomic.Uint64 // counters of the Book
 	counts    []*counts                  // by Limit.Index
 	open      uint64                     // time windows that are open, a bit for each
-	overrides []map[[16]byte]*granted    // by Limit.Index; nil if no key of the limit has an override
+	overrides []map[[16]byte]*grant      // by Limit.Index; nil if no key of the limit has an override
 	blocks    *blocks                    // nil if operators have set no block
 	switches  map[string]*Switch         // by the name of the rule, or AllRules
 	denials   map[ruleTier]*tierDenials
@@ -42,13 +42,6 @@ type Count struct {
 
 	criticalPolicy string // the Policy for critical requests
 	full           int64  // Capacity without the factor of the rule; 0 for an override
-}
-
-// granted is an override in force, with its Limiters.
-type granted struct {
-	Override
-	count Count
-	block *Block // the Block that an override with Rate 0 stands for; nil for other overrides
 }
 
 // newSnapshot makes the Limiters of a Set.
@@ -180,4 +173,4 @@ func (s *Snapshot) id(l *Limit, key string) [16]byte {
 func (s *Snapshot) Serial() uint64 { return s.serial }
 
 // override returns the override of a key under a limit, or nil.
-func (s *Snapshot) override(l *Limit, id [16]byte) *granted { return s.overrides[l.Index][id] }
+func (s *Snapshot) override(l *Limit, id [16]byte) *grant { return s.overrides[l.Index][id] }

@@ -220,8 +220,8 @@ func ParseSecrets(text string) (secrets [][]byte, seed []byte, err error) {
 	return secrets, seed, secretsError(err)
 }
 
-// ReadSecrets is like ParseSecrets, but reads a regular file of at most 1 MiB. An error of reading
-// the file is not ErrInvalid.
+// ReadSecrets is like ParseSecrets, but reads a regular file of at most 1 MiB. Other files are
+// ErrInvalid. An error of the file system is not ErrInvalid.
 func ReadSecrets(file string) (secrets [][]byte, seed []byte, err error) {
 	secrets, seed, err = identity.ReadSecrets(file)
 	return secrets, seed, secretsError(err)

@@ -45,7 +45,8 @@ type Turn struct {
 // Wait waits for the turn of a request. Transport and the interceptors of gRPC call it, and callers of
 // other protocols may, with a request that has the URL and the Header. The Turn is nil if no limit applies.
 //
-// The error is *ErrDelayed, weir.ErrClosed, or that of the context of r.
+// The error is *ErrDelayed, also if the deadline of the context of r passes, weir.ErrClosed unless the limit
+// is weir.FailOpen, or that of a cancelled context.
 func (g *Gate) Wait(r *http.Request) (*Turn, error) {
 	l := g.limitOf(r)
 	if l == nil {

@@ -15,7 +15,8 @@ import (
 // Do executes op on a count at the member that answers for the count, and waits for the result. It
 // sets a.Began. A deadline or an outage is not an error: in that case this node decides within its
 // share. If a refund or a strike was sent and not answered, this node does not decide, and leaves r unchanged.
-// The error is the error of a cancelled ctx, or of the deadline of a caller that waits for a hold.
+// The error is the error of a cancelled ctx. For a caller that waits for a hold, it may also be that of the
+// deadline of ctx or of Timeout.
 func (c *Checks) Do(ctx context.Context, op wire.Op, a *wire.Ask, r *wire.Result) error {
 	err := c.decide(ctx, op, a, r)
 	if err == nil && r.Unknown {

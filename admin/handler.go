@@ -57,9 +57,9 @@ const (
 // document at /openapi.json describe it. If book is nil, the endpoints of rules answer 404.
 //
 // Every request needs the credentials of o. The error is weir.ErrInvalid if node is nil or o is not
-// valid. The body of a request has at most 64 KiB and must arrive within 10 s. A request
-// takes at most 20 s in all, except requests of the Page. Also set the ReadHeaderTimeout and the
-// IdleTimeout of the http.Server.
+// valid. The body of a request has at most 64 KiB, or 4 MiB with a text of rules, and must arrive
+// within 10 s. A request takes at most 20 s in all, except requests of the Page. Also set the
+// ReadHeaderTimeout and the IdleTimeout of the http.Server.
 func Handler(node *weir.Node, book *rules.Book, o Options) (http.Handler, error) {
 	if node == nil {
 		return nil, fmt.Errorf("%w admin.Handler: node is nil: pass one that weir.Start returned", weir.ErrInvalid)

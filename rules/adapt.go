@@ -10,8 +10,8 @@ import (
 )
 
 // Adapt makes the numbers of the limits of a rule follow the responses to its requests. All nodes multiply
-// the numbers by one factor. The factor falls while the part of the slow requests is above Slow, or the
-// part of the failed requests above Errors.
+// the numbers by one factor. The factor falls while the part of the slow requests is above Slow, the part of the
+// failed requests above Errors, or a queue grows that will make requests slow.
 type Adapt struct {
 	Latency  time.Duration // a response that begins later is slow
 	Slow     float64       // part of the requests that may be slow

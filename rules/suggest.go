@@ -81,8 +81,9 @@ func (b *Book) suggest(s *Snapshot, denied []weir.TopKey, bans []weir.BannedKey)
 	b.withdrawValues(hotPrefix, hot)
 }
 
-// suggestionFor returns the suggestion for a key, or nil if the key is not hot, is blocked, or if its rule has
-// reduced its numbers because of the responses.
+// suggestionFor returns the suggestion for a key of an enforced rule with Raise. It returns nil if the key is not
+// hot or is blocked, if its rule has reduced its numbers because of the responses, if its numbers depend on its
+// text, which is not known, if its override has a different Per, or if its Rate is as high as Raise permits.
 func (s *Snapshot) suggestionFor(k *weir.TopKey, now time.Time) *Suggestion {
 	l := s.names[k.Limit]
 	if l == nil || s.ruleOf[l.Index].Raise == nil || k.Asks < enoughAsks {

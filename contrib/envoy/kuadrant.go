@@ -27,7 +27,7 @@ func (k *kuadrantServer) CheckRateLimit(ctx context.Context, req *rls.RateLimitR
 	return k.of.answer(ctx, req, checked)
 }
 
-// Report debits the hits, and never denies.
+// Report debits the hits, and denies only a request that is too large to be decided.
 func (k *kuadrantServer) Report(ctx context.Context, req *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
 	return k.of.answer(ctx, req, reported)
 }

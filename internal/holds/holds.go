@@ -44,8 +44,8 @@
 //   - A grant that arrives too late is kept while the node that asked still asks for the hold.
 //     After that, the node releases the late grant, unless it has the hold.
 //   - The units of a hold never rise. Of two reports of a hold, the fewer units are right.
-//   - No hold is revoked. A hold that a member reports is never refused because it exceeds the limit.
-//     No new hold is granted until there is room.
+//   - No hold ends because the limit is exceeded. A hold that a member reports is never refused for that
+//     reason. No new hold is granted until there is room.
 package holds
 
 import (

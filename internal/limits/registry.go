@@ -102,7 +102,8 @@ func (r *Registry) Conflicts() uint64 {
 }
 
 // Add adds a valid limit. The error is that the limit with the same Name and Version has a
-// different Algorithm. If other fields differ, Add counts and logs a conflict.
+// different Algorithm. If the two limits conflict in other fields, Add counts the conflict, and logs
+// it at most once.
 func (r *Registry) Add(l Limit, now int64) error {
 	r.mu.Lock()
 	i, known := r.at[l.Name]

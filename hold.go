@@ -193,7 +193,7 @@ func (l *Limiter) RenewHold(ctx context.Context, key, text string, ttl time.Dura
 	return err
 }
 
-// ShrinkHold is RenewHold for a hold that keeps at most the given units, 1 or more, and returns the others. It
+// ShrinkHold is like RenewHold, but the hold keeps at most the given units, 1 or more, and returns the others. It
 // returns the number of units that are still held. A second call with the same units changes nothing, so that
 // a caller can repeat it. The units of a hold never rise.
 func (l *Limiter) ShrinkHold(ctx context.Context, key, text string, units int64, ttl time.Duration) (held int64, err error) {

@@ -208,7 +208,7 @@ type Ban struct {
 }
 
 // BanLengths are the lengths of the first ban of a key and of the next bans, in whole seconds from 1 s to
-// 366 days, and zeros after the last length, which applies to all further bans. A ban is a next ban if the
-// earlier bans began within the last 24 hours, or within twice the longest length if that is longer,
-// but at most 366 days.
+// 366 days, and zeros after the last length, which applies to all further bans. Earlier bans
+// count if they began within the last 24 hours, or within twice the longest length if that is longer, but
+// at most 366 days.
 type BanLengths [wire.BanSteps]time.Duration

@@ -138,8 +138,9 @@ func (l *Limiter) Peek(ctx context.Context, key string) (Decision, error) {
 	return l.check(ctx, wire.OpPeek, key, 1)
 }
 
-// PeekN is Peek for AllowN with the given units: RetryAfter is the time until so many units are free, if no
-// other check comes. PeekN accepts the units that AllowN accepts, and for an InFlight limit those of Hold.
+// PeekN is like Peek, but returns the Decision that the owner would make on AllowN with the given units.
+// RetryAfter is the time until so many units are free, if no other check comes. PeekN accepts the units that
+// AllowN accepts, and for an InFlight limit the units that Hold accepts.
 func (l *Limiter) PeekN(ctx context.Context, key string, units int64) (Decision, error) {
 	return l.check(ctx, wire.OpPeek, key, units)
 }

@@ -111,7 +111,7 @@ func (s *Store) Collect(cursor, minChanges int, hurried bool, list []Change) (ne
 	return 0, list
 }
 
-// CollectOne is Collect for a single ID, and reports whether the ID had changed.
+// CollectOne is like Collect, but only for one ID, and reports whether the ID had changed.
 func (s *Store) CollectOne(id ID) (c Change, changed bool) {
 	c = Change{ID: id, Folded: true}
 	if s.tracker.Load() == nil {

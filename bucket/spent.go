@@ -207,7 +207,7 @@ func (l *Limit) convertReceipt(r Receipt, numbers *Limit, now int64) Receipt {
 	return Receipt(after(now, add(left, 1)))
 }
 
-// find is Limit.find for a log.
+// find is like Limit.find, for a log.
 func (g *log) find(c cell, per uint64, now int64, spent Spent) (r Receipt) {
 	if c.x == 0 {
 		return 0

@@ -288,7 +288,7 @@ func (s *Store) lockSlot(id ID) (sh *shard, i int) {
 	return sh, sh.find(id, h, &s.placement)
 }
 
-// takeFirst is Take of an ID that sh does not have. sh must be locked.
+// takeFirst is like Take, for an ID that sh does not have. sh must be locked.
 func (s *Store) takeFirst(sh *shard, id ID, l *Limit, now, units int64) Result {
 	c := sh.newSlot(id, l)
 	r := l.take(&c.cell, sh.logOf(l, &c), now, units)

@@ -6,7 +6,7 @@ type Speaks struct {
 	Oldest, Newest uint8
 }
 
-// NewGossipThatSpeaks is NewGossip for a node of another release.
+// NewGossipThatSpeaks is like NewGossip, for a node of another release.
 func NewGossipThatSpeaks(s Speaks, cfg Config) Cluster {
 	g := NewGossip(cfg).(*gossipCluster)
 	if s.Newest > 0 {

@@ -218,7 +218,7 @@ func inMemory(t *testing.T, test func(t *testing.T, lo *loopback)) {
 	synctest.Test(t, func(t *testing.T) { test(t, new(loopback)) })
 }
 
-// inPair is inMemory for a test of two members that are connected to each other.
+// inPair is like inMemory, for a test of two members that are connected to each other.
 func inPair(t *testing.T, test func(t *testing.T, a, b *testPeer)) {
 	t.Helper()
 	inMemory(t, func(t *testing.T, lo *loopback) {

@@ -66,7 +66,7 @@ func (o *outbox) claim() bool {
 	return true
 }
 
-// claimForWriter is claim for a caller that passes the duty to the writer. The caller must call rouse
+// claimForWriter is like claim, for a caller that passes the duty to the writer. The caller must call rouse
 // instead of flush.
 func (o *outbox) claimForWriter() bool {
 	if !o.claim() {

@@ -155,7 +155,7 @@ func (l *pending) remove(g *pendingConn) {
 	g.at = nil
 }
 
-// evict is removeFirst with a lock. The caller must close the removed connection.
+// evict acquires the lock and calls removeFirst. The caller must close the removed connection.
 func (l *pending) evict() *pendingConn {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -18,8 +18,8 @@ const (
 	maxPendingBytes = 16 << 20
 	// lateFor is how long a session waits for an answer after its asker has given up.
 	lateFor = 10 * time.Second
-	// looksPerWait is how often an ask is looked at while it waits, at most once in lookAgain. With
-	// fewer looks, a session detects less of the time in which this process did not run. If there
+	// looksPerWait is the number of looks at an ask while it waits, if they are at least lookAgain
+	// apart. With fewer looks, a session detects less of the time in which this process did not run. If there
 	// are more looks and the process is late for each of them, the ask takes longer.
 	looksPerWait = 4
 	// lookAgain is the time between a late look and the next look. By then the writer has

@@ -12,7 +12,7 @@ const (
 	asProblem form = iota
 	asJSON
 	asText
-	asHTML // text, unless the rule has texts of its own
+	asHTML // the same as asText, unless the rule has texts of its own
 	forms
 )
 

@@ -8,8 +8,8 @@ import (
 )
 
 // Clients is a condition on the client of a request. An empty field is ignored. A request meets the
-// other fields if each has the client. A request without an address, user or API key does not meet
-// the field.
+// condition if each other field contains the address, user or API key of the client. A request
+// that lacks the address, user or API key does not meet that field.
 type Clients struct {
 	Networks []netip.Prefix
 	Users    []string

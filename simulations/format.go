@@ -354,8 +354,8 @@ func (f *Fault) undo() (Fault, bool) {
 	return Fault{}, false
 }
 
-// repeated yields the time at, and then further times at the interval every, until the
-// time until.
+// repeated yields the times at, at+every, at+2*every and so on, up to until. It reads every
+// and until from v, and yields only at if v is not present.
 func (r *reader) repeated(v strictyaml.Value, at, lasts time.Duration) func(func(time.Duration) bool) {
 	m := v.Map("every", "until")
 	every, until := time.Duration(0), at

@@ -589,9 +589,9 @@ func (w *globe) checkAgainst(a []spell, lost int64) {
 			w.fail("%d beyond the rate, of a burst of %d", over, l.Capacity())
 		}
 	default:
-		// If clocks disagree about the present window, units that one region finds free in the
-		// next window may be spent by another region in this one: the units that slide out during
-		// the difference, and the first unit of each region.
+		// If the clocks of regions are apart, a region that is ahead finds units free that another
+		// region still spends in the earlier window: the units that slide out during the
+		// difference, and the first unit of each region.
 		more := int64(0)
 		if w.apart > 0 {
 			more = int64(math.Ceil(float64(capacity)*float64(w.apart)/float64(per))) + int64(len(w.regions))

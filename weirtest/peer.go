@@ -20,7 +20,7 @@ type peer struct {
 	delay       time.Duration // the last scheduling delay that it reported; after its first pong, at least the round trip of the pong
 	owed        time.Time     // when the first timed-out request since the last answer was sent, or zero
 	pings       int           // number of pings without a pong
-	waits       time.Time     // since when the first of these pings waits, or when the last pong arrived if that is later
+	waits       time.Time     // when the first ping without a pong was sent, or when the last pong arrived if that is later
 	pinged      time.Time     // when the last ping was sent
 	noted       time.Time     // when the last ping with a pong was sent
 	merged      *gossip       // the last gossip that was merged

@@ -39,7 +39,7 @@ const (
 // Config contains the dependencies of Members.
 type Config struct {
 	Env *env.Env
-	// Exact is the longest round trip of a response that is exact enough for Date.
+	// Exact is the maximum round trip of a response whose age is exact enough for Date.
 	Exact time.Duration
 }
 

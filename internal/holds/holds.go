@@ -121,7 +121,7 @@ type Holds struct {
 // Stats contains numbers of holds.
 type Stats struct {
 	Held  int    // holds of this process, and clients' holds that this node asked for
-	Known int    // holds of all nodes that this node knows, as it answers for their counts or has replicas
+	Known int    // holds of all nodes that this node knows, because it answers for their counts or has replicas
 	Lost  uint64 // the total number of holds of this process that ended because no member renewed them
 }
 

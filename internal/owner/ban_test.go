@@ -81,7 +81,7 @@ func TestBansFollowTheirDenials(t *testing.T) {
 	})
 }
 
-// A denial waits while another denial begins a ban, and then does not begin the next.
+// A denial that arrives while another denial begins a ban waits, and does not begin the next ban.
 func TestConcurrentDenialsBeginOneBan(t *testing.T) {
 	o, v := newOwner()
 	at := int64(time.Hour)

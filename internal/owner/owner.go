@@ -78,10 +78,10 @@ func (o *Owner) Do(v *view.View, as view.Standing, op wire.Op, a *wire.Ask, now 
 	}
 }
 
-// takeAtMost takes as many units as there is room for, but at most those of the ask. A denial returns the
-// number of remaining units, so a second take gets them unless another caller takes some in between. The
-// number of units decreases with each take. The result of a denial is that of an ask for one unit. An
-// operation of the store would be needed four times: for leases, parts of Global limits, shares and queues.
+// takeAtMost takes as many units as there is room for, but at most the units of the ask. A denied take returns
+// the number of remaining units, and the next take requests them. If another caller takes some in between, that
+// take is denied, too. Each take requests fewer units, at last one: if takeAtMost denies, r is the denial of one
+// unit. An operation of the store would be needed four times: for leases, parts of Global limits, shares and queues.
 func (o *Owner) takeAtMost(v *view.View, as view.Standing, a *wire.Ask, now int64, r *wire.Result) {
 	part := *a
 	part.AtMost = false

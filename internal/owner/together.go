@@ -140,8 +140,8 @@ func (o *Owner) TakeAll(v *view.View, as view.Standing, asks []wire.Ask, now int
 	}
 }
 
-// refuse reports whether no count decides the ask: its key is banned or paused, or r has the Source
-// FailedClosed. It then sets the denial.
+// refuse denies the ask without a count and returns true, if its key is banned or paused, or if r has the
+// Source FailedClosed.
 func (o *Owner) refuse(a *wire.Ask, now int64, r *wire.Result) bool {
 	if (a.BansKeys || a.Pauses) && o.denyBanned(a, now, r) {
 		return true

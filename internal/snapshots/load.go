@@ -42,7 +42,7 @@ func (s *Snapshots) Load(ctx context.Context) {
 	s.loading.Store(false)
 }
 
-// load is Load without a bound for a store that does not return.
+// load does the work of Load. It does not return before the store does.
 func (s *Snapshots) load(ctx context.Context) {
 	began := s.cfg.Env.Monotonic()
 	s.cfg.Members.Ask(ctx)

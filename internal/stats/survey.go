@@ -186,8 +186,8 @@ func (s *Survey) setMasked(all []TopKey) {
 	}
 }
 
-// isMasked reports whether id is not the ID of the text of a key: then the text is the masked form of a
-// secret key.
+// isMasked reports whether the text key is the masked form of a secret key. The ID of a masked text
+// differs from id, which is the ID of the whole key.
 func (s *Survey) isMasked(limit, key string, id [16]byte) bool {
 	computed := s.cfg.Identity.ID(identity.Prefix(limit), key)
 	computed.Hi |= binary.BigEndian.Uint64(id[:]) & wire.GlobalIDBit

@@ -32,9 +32,9 @@ func (v *View) Holder(id bucket.ID) countsync.Member {
 	return v.Hashes[holder]
 }
 
-// Answers is part of countsync.Roles. The result is the member that answers for id at present, 0 if
-// there is none. Once this node has left, the result is never this node. It may still be asked
-// then, because a delayed frame may arrive.
+// Answers is part of countsync.Roles. The result is the member that answers for id at present, or 0
+// if there is none. Once this node has left, the result is never this node. Answers may still be
+// called then, because a delayed frame may arrive.
 func (v *View) Answers(id bucket.ID) countsync.Member {
 	if v.Self >= 0 && v.Holds(id) {
 		return v.Hashes[v.Self]
@@ -198,8 +198,8 @@ func (v *View) missesSuccessors(member int) bool {
 		slices.ContainsFunc(v.back, func(back uint64) bool { return back == 0 || back == v.Hashes[member] })
 }
 
-// Successions returns the ranges of which each member becomes a replica when this node leaves. This
-// is the last member of the audience of each hash. If this node is not a replica of a
+// Successions returns the ranges of which each member becomes a replica when this node leaves. The
+// new replica of a hash is the last member of its audience. If this node is not a replica of a
 // hash, that member already is a replica.
 func (v *View) Successions() map[countsync.Member]countsync.Ranges {
 	arcs := make(map[int][]countsync.Range)

@@ -52,7 +52,7 @@ type Result struct {
 	// response to an operation other than a take or a loan. Only Observers use At.
 	At int64
 	// Age is the time from the Receipt of an allowed take to the decision, both by the clock of the
-	// deciding node. It is not above 0 if the Receipt is not in the past, and undefined for a denial.
+	// deciding node. It is 0 or negative if the Receipt is for the present or the future, and undefined for a denial.
 	Age time.Duration
 	// Granted is the number of granted units for OpWait, and for an OpTake with AtMost that was granted a
 	// part of its units. For OpStrike it is 1 if the denial began a ban.

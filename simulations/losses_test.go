@@ -132,7 +132,7 @@ func TestMessageDelayBoundsFirstCopy(t *testing.T) {
 
 // A spend belongs to the last reset that its node knew, even if other nodes knew of a
 // later reset.
-func TestSpendCountsUnderResetItsNodeKnew(t *testing.T) {
+func TestSpendBelongsToLastResetItsNodeKnew(t *testing.T) {
 	const ms = time.Millisecond
 	id := [16]byte{1}
 	l := newLedger(1)

@@ -145,7 +145,9 @@ func (v *View) Onward(h wire.Header, request []byte, now int64) (member int, fla
 				from = v.memberOf(id, Transferred)
 			}
 			if from >= 0 && v.Direct[from] {
-				w, to = Direct, from // the owner waits for this node, which awaits the range from that member, or transferred the range to it
+				// The owner waits for this node. This node awaits the range from the member from, or has
+				// transferred the range to it.
+				w, to = Direct, from
 			}
 		}
 		passes := w == Direct || w == Relay

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/weir-go/weir/internal/check"
 	"github.com/weir-go/weir/internal/holds"
 	"github.com/weir-go/weir/internal/view"
 	"github.com/weir-go/weir/internal/wire"
@@ -39,7 +38,7 @@ func (h *Hold) isGranted() bool { return h.held.IsGranted() || h.client.Number !
 // are released at any time. The errors are those of AllowN; a limit of another Algorithm is
 // ErrInvalid. The Hold is never nil, and is denied with every error.
 func (l *Limiter) Hold(ctx context.Context, key string, units int64) (*Hold, error) {
-	return l.hold(ctx, check.HoldTerms{Number: l.node.clients.holds.Number()}, key, units)
+	return l.hold(ctx, holds.Terms{Number: l.node.clients.holds.Number()}, key, units)
 }
 
 // WaitHold is like Hold, but waits until the units are held or ctx is done. Callers on a node
@@ -52,7 +51,7 @@ func (l *Limiter) WaitHold(ctx context.Context, key string, units int64) (*Hold,
 
 func (l *Limiter) waitHold(ctx context.Context, key string, units int64, ttl time.Duration) (*Hold, error) {
 	h := &Hold{node: l.node, decision: Decision{Name: l.limit.Name}}
-	terms := check.HoldTerms{Number: l.node.clients.holds.Number(), Waits: true, TTL: ttl}
+	terms := holds.Terms{Number: l.node.clients.holds.Number(), Waits: true, TTL: ttl}
 	if len(key) > wire.MaxKeyBytes {
 		return l.hold(ctx, terms, key, units) // returns ErrInvalid for the key
 	}
@@ -63,7 +62,8 @@ func (l *Limiter) waitHold(ctx context.Context, key string, units int64, ttl tim
 		if asked && !h.isGranted() {
 			var a wire.Ask
 			if l.prepare(context.WithoutCancel(ctx), key, units, &a) == nil {
-				l.node.checks.LeaveQueue(terms, &a)
+				l.node.clients.holds.Name(&a, terms)
+				l.node.clients.holds.LeaveQueue(&a)
 			}
 		}
 	}()
@@ -85,7 +85,7 @@ func (l *Limiter) waitHold(ctx context.Context, key string, units int64, ttl tim
 }
 
 // hold requests units once.
-func (l *Limiter) hold(ctx context.Context, terms check.HoldTerms, key string, units int64) (*Hold, error) {
+func (l *Limiter) hold(ctx context.Context, terms holds.Terms, key string, units int64) (*Hold, error) {
 	n, h := l.node, &Hold{node: l.node}
 	begun := n.observeStart()
 	var (
@@ -169,7 +169,7 @@ func (l *Limiter) HoldFor(ctx context.Context, key string, units int64, ttl time
 	if err := checkTTL(ttl); err != nil {
 		return "", Decision{Name: l.limit.Name}, err
 	}
-	h, err := l.hold(ctx, check.HoldTerms{Number: l.node.clients.holds.Number(), TTL: ttl}, key, units)
+	h, err := l.hold(ctx, holds.Terms{Number: l.node.clients.holds.Number(), TTL: ttl}, key, units)
 	return h.text(), h.decision, err
 }
 

@@ -64,9 +64,7 @@ func (n *Node) Limiter(l Limit) (*Limiter, error) {
 	}
 	made := &Limiter{
 		node: n, limit: l, numbers: declared.Numbers(), prefix: identity.Prefix(l.Name),
-		meter: check.Meter{
-			Limit: n.meters.Limits.CountersOf(l.Name), SecretKeys: l.SecretKeys, Strikes: declared.Ban.Strikes(l.Version), BanLengths: declared.Ban.For,
-		},
+		meter: check.Meter{Limit: n.meters.Limits.CountersOf(l.Name), SecretKeys: l.SecretKeys, Strikes: declared.Ban.Strikes(l.Version), BanLengths: declared.Ban.For},
 	}
 	made.openWindows(loc)
 	if l.Keep > 0 {

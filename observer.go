@@ -109,11 +109,6 @@ func CallerOf(ctx context.Context) *Caller {
 	return c
 }
 
-// hopObserver adapts an Observer to package check.
-type hopObserver struct{ o Observer }
-
-func (o hopObserver) Hopped(ctx context.Context, h check.Hop) { o.o.Hopped(ctx, HopEvent(h)) }
-
 // Tracer creates spans of checks that nodes send to each other, on both nodes. See Config.Tracer,
 // and contrib/otel for a Tracer of OpenTelemetry. The methods are called concurrently, on the
 // goroutines of checks, and must not block. A check that its node decides alone has no span.

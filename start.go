@@ -148,7 +148,7 @@ func (n *Node) checkConfig() check.Config {
 		c.Tracer = tracer{n.cfg.Tracer}
 	}
 	if n.cfg.Observer != nil {
-		c.Observer = hopObserver{n.cfg.Observer}
+		c.Hopped = func(ctx context.Context, h check.Hop) { n.cfg.Observer.Hopped(ctx, HopEvent(h)) }
 	}
 	return c
 }

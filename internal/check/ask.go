@@ -110,15 +110,15 @@ func appendRequest(b []byte, v *view.View, target answerer, op wire.Op, wait tim
 func (c *Checks) exchange(ctx context.Context, v *view.View, target answerer, x *exchange, wait time.Duration) error {
 	to := &v.Members[target.hop]
 	var begun int64
-	observed := c.Observer != nil || target.trip != nil
+	observed := c.Hopped != nil || target.trip != nil
 	if observed {
 		begun = c.Env.Now()
 	}
 	answer, err := to.Peer.Ask(ctx, x.request, x.answer, wait)
 	if observed {
 		h := Hop{To: to.Name, Err: err, Took: time.Duration(c.Env.Now() - begun)}
-		if c.Observer != nil {
-			c.Observer.Hopped(ctx, h)
+		if c.Hopped != nil {
+			c.Hopped(ctx, h)
 		}
 		target.trip.hopped(h)
 	}

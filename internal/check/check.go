@@ -36,13 +36,15 @@ import (
 
 // Config has the parts of a node that its checks pass.
 type Config struct {
-	Env      *env.Env
-	Timeout  time.Duration // bounds the wait of a check for other members, without the extension for a delay that a member has reported
-	Tracer   Tracer        // creates spans; nil for no spans
-	Observer Observer      // is notified of requests; may be nil
-	Log      *slog.Logger
-	Meters   *stats.Meters
-	Outage   *stats.OutageTracker
+	Env     *env.Env
+	Timeout time.Duration // bounds the wait of a check for other members, without the extension for a delay that a member has reported
+	Tracer  Tracer        // creates spans; nil for no spans
+	// Hopped is called after each request that a check or a reset of this node has sent to another member,
+	// once the member has answered or the wait has ended. It must not block, and may be nil.
+	Hopped func(ctx context.Context, h Hop)
+	Log    *slog.Logger
+	Meters *stats.Meters
+	Outage *stats.OutageTracker
 
 	Handover  *handover.Handover
 	Owner     *owner.Owner
@@ -53,12 +55,6 @@ type Config struct {
 	Registry  *limits.Registry
 	Epochs    *epoch.Members
 	Survey    *stats.Survey
-}
-
-// Observer is called after each request that a check or a reset of this node has sent to another
-// member, once the member has answered or the wait has ended. Its methods must not block.
-type Observer interface {
-	Hopped(ctx context.Context, h Hop)
 }
 
 // Hop is a request to another member.

@@ -10,27 +10,11 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// HoldTerms are the terms of a hold that a caller of this node requests.
-type HoldTerms struct {
-	Number uint64        // number of the hold on this node (Holds.Number)
-	Waits  bool          // the caller waits in the queue, and asks again or calls LeaveQueue
-	TTL    time.Duration // ttl of a client's hold; 0 for a hold of this process
-}
-
-// write sets the fields of a that identify the hold.
-func (t *HoldTerms) write(h *holds.Holds, a *wire.Ask) {
-	h.Name(a, t.Number)
-	a.Hold.Waits = t.Waits
-	if t.TTL > 0 {
-		h.NameClient(a, holds.ClientOf(a), t.TTL)
-	}
-}
-
 // Hold requests the units of a once, and counts the decision. If it grants them, it sets held, or returns
 // the name of the hold of a client. In the latter case it waits until a second node has recorded the hold, but
 // no longer than Timeout after the request began.
-func (c *Checks) Hold(ctx context.Context, t HoldTerms, s Subject, a *wire.Ask, r *wire.Result, held *holds.Hold) (client holds.Client, err error) {
-	t.write(c.Holds, a)
+func (c *Checks) Hold(ctx context.Context, t holds.Terms, s Subject, a *wire.Ask, r *wire.Result, held *holds.Hold) (client holds.Client, err error) {
+	c.Holds.Name(a, t)
 	if err = c.Do(ctx, wire.OpHold, a, r); err == nil {
 		c.Count(s, a, r)
 	}
@@ -47,12 +31,6 @@ func (c *Checks) Hold(ctx context.Context, t HoldTerms, s Subject, a *wire.Ask, 
 		c.Holds.GiveUp(a)
 	}
 	return client, err
-}
-
-// LeaveQueue ends the wait for a hold that was not granted: this node leaves the queue.
-func (c *Checks) LeaveQueue(t HoldTerms, a *wire.Ask) {
-	t.write(c.Holds, a)
-	c.Holds.LeaveQueue(a)
 }
 
 // ExtendHold executes an OpExtend for the hold of a client, for at most Timeout. With an error, the result is

@@ -141,10 +141,19 @@ func (h *Holds) Stats() Stats {
 // Number returns the number of a new hold.
 func (h *Holds) Number() uint64 { return h.number.Add(1) }
 
-// Name sets the fields of a that name a hold: this node and the given number. If the caller waits
-// for a hold, each of its asks must use the same number.
-func (h *Holds) Name(a *wire.Ask, number uint64) {
-	a.Hold.Holder, a.Hold.Number = h.self(), number
+// Terms are the terms of a hold that a caller of this node requests.
+type Terms struct {
+	Number uint64        // number of the hold on this node; each ask of a caller that waits has the same
+	Waits  bool          // the caller waits in the queue, and asks again or calls LeaveQueue
+	TTL    time.Duration // ttl of a client's hold; 0 for a hold of this process
+}
+
+// Name sets the fields of a that name a hold of this node.
+func (h *Holds) Name(a *wire.Ask, t Terms) {
+	a.Hold.Holder, a.Hold.Number, a.Hold.Waits = h.self(), t.Number, t.Waits
+	if t.TTL > 0 {
+		h.NameClient(a, ClientOf(a), t.TTL)
+	}
 }
 
 // RecordGrant sets o to the hold that r granted to an ask of Name. This node sent the ask at the monotonic time

@@ -71,7 +71,7 @@ func TestLateGrantIsReleasedUnlessHeldOrRequested(t *testing.T) {
 			h := newMembers(t, 3)[0].Holds
 			owner, other := &releaseCounter{t: t}, &releaseCounter{t: t}
 			a := wire.Ask{ID: bucket.ID{Hi: 1, Lo: 2}, Limit: &bucket.Limit{Algorithm: bucket.InFlight, Rate: 10}, Units: 1}
-			h.Name(&a, h.Number())
+			h.Name(&a, Terms{Number: h.Number()})
 			c.does(h, &a, func() {
 				h.HandleLateGrant(owner, 1, &a)
 				h.HandleLateGrant(other, 2, &a)

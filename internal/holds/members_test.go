@@ -121,7 +121,7 @@ func (m *member) runRound() {
 // grant returns a hold of one unit, which granter has granted to m.
 func (m *member) grant(granter *member) *Hold {
 	a := wire.Ask{ID: granter.id(), Limit: &bucket.Limit{Algorithm: bucket.InFlight, Rate: 10}, Units: 1}
-	m.Name(&a, m.Number())
+	m.Name(&a, Terms{Number: m.Number()})
 	var r wire.Result
 	granter.table.hold(&a, -1, false, granter.time(), &r)
 	require.True(m.t, r.Allowed)
@@ -230,7 +230,7 @@ func TestOwnerCountsTheUnitsThatAHoldKeeps(t *testing.T) {
 			all := newMembers(t, 3)
 			owner, holder := all[0], all[2]
 			a := wire.Ask{ID: owner.id(), Limit: &bucket.Limit{Algorithm: bucket.InFlight, Rate: 10}, Units: 5}
-			holder.Name(&a, holder.Number())
+			holder.Name(&a, Terms{Number: holder.Number()})
 			owner.table.hold(&a, -1, false, owner.time(), new(wire.Result))
 			big := new(Hold)
 			holder.RecordGrant(big, &a, &wire.Result{Source: wire.Forwarded}, holder.time())
@@ -276,7 +276,7 @@ func TestHolderReportsGrantOfStandInToOwner(t *testing.T) {
 					holder.disconnect(0, c.apart)
 				}
 				o, a := new(Hold), wire.Ask{ID: owner.id(), Limit: &bucket.Limit{Algorithm: bucket.InFlight, Rate: 10}, Units: 1}
-				holder.Name(&a, holder.Number())
+				holder.Name(&a, Terms{Number: holder.Number()})
 				holder.RecordGrant(o, &a, &wire.Result{Source: wire.Forwarded, StoodIn: c.stoodIn}, holder.time())
 				require.Equal(t, c.known, owner.Stats().Known)
 
@@ -511,7 +511,7 @@ func TestLearnReturnsAtOnceWithoutErrands(t *testing.T) {
 		require.Zero(t, time.Since(begun))
 		require.False(t, m.KnowsHolds(m.env.View(), view.AsOwner, wire.OpHold, &wire.Ask{ID: id}, m.env.Monotonic()))
 		a := wire.Ask{ID: id, Limit: &bucket.Limit{Algorithm: bucket.InFlight, Rate: 10}, Units: 1}
-		m.Name(&a, m.Number())
+		m.Name(&a, Terms{Number: m.Number()})
 		var r wire.Result
 		m.Do(m.env.View(), view.AsOwner, wire.OpHold, &a, m.time(), &r)
 		require.False(t, r.Allowed)

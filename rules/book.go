@@ -96,7 +96,7 @@ func Open(ctx context.Context, node *weir.Node, path string, o BookOptions) (*Bo
 }
 
 // Static returns a Book of a Set that has no source. Replace and published texts change its Set. Overrides
-// have their usual effect. The error is weir.ErrInvalid for a nil node or Set, or that of the node.
+// have their usual effect. The error is weir.ErrInvalid for a nil node or Set, or an error of the node.
 func Static(node *weir.Node, set *Set) (*Book, error) {
 	if err := cmp.Or(checkNode("Static", node), checkSet("Static", set)); err != nil {
 		return nil, err

@@ -37,7 +37,7 @@ func (s *Set) newTierDenials(before map[ruleTier]*tierDenials) map[ruleTier]*tie
 	return counters
 }
 
-// CountDenial counts a denial of a rule to a request of a tier. The mode is that of the rule for the key.
+// CountDenial counts a denial of a rule to a request of a tier. m is the mode of the rule for the key.
 func (s *Snapshot) CountDenial(r *Rule, tier string, m Mode) {
 	if of := s.Meter(r); of != nil {
 		of.RecordDenial()

@@ -17,9 +17,9 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// flood checks a key about perSecond times a second, at random times and at random nodes. For each
-// decision, it calls the function with, to which it also passes the time at which the check began.
-func flood(t *testing.T, ls map[string]*weir.Limiter, key string, perSecond int, lasts time.Duration, names []string, with func(name string, d weir.Decision, asked time.Time)) {
+// flood checks a key about perSecond times a second, at random times and at random nodes. It calls
+// use with each decision, and with the time at which the check began.
+func flood(t *testing.T, ls map[string]*weir.Limiter, key string, perSecond int, lasts time.Duration, names []string, use func(name string, d weir.Decision, asked time.Time)) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(uint64(perSecond), 7))
 	end := time.Now().Add(lasts)
@@ -28,7 +28,7 @@ func flood(t *testing.T, ls map[string]*weir.Limiter, key string, perSecond int,
 		name, asked := names[rng.IntN(len(names))], time.Now()
 		d, err := ls[name].Allow(t.Context(), key)
 		require.NoError(t, err)
-		with(name, d, asked)
+		use(name, d, asked)
 	}
 }
 

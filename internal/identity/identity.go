@@ -76,8 +76,8 @@ func (h Identity) ID(prefix []byte, key string) bucket.ID {
 	return h.hash(text[:], prefix, key)
 }
 
-// hash writes the text in the words in which it is read: reading a word that two stores
-// wrote would wait for both.
+// hash writes the text in the same machine words in which siphash reads it. If two stores wrote a
+// word, its read would wait until both are complete.
 func (h Identity) hash(text, prefix []byte, key string) bucket.ID {
 	n := 0
 	for ; n < len(prefix); n += 8 {

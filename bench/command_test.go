@@ -46,7 +46,7 @@ func TestValidFlagsAreParsedAndOthersRefused(t *testing.T) {
 	}
 }
 
-func TestFlagOnlyMatchesWorkloadAndContender(t *testing.T) {
+func TestRunSelectsCellsByWorkloadAndContender(t *testing.T) {
 	for only, want := range map[string]int{
 		"":                       18,
 		"^hot/":                  6,
@@ -78,7 +78,7 @@ func TestExtraCallersCheckOnlyInOtherProcesses(t *testing.T) {
 
 // Cells run with a hundredth of their keys and for some milliseconds, in processes like
 // those of the command.
-func TestCellsComeToFigures(t *testing.T) {
+func TestBenchCellsProduceFigures(t *testing.T) {
 	redis, err := startRedis()
 	if !errors.Is(err, errNoRedis) {
 		require.NoError(t, err)
@@ -150,7 +150,7 @@ func TestContenderMustAdmitWhatItsLimitsGrant(t *testing.T) {
 	}
 }
 
-func TestCombineTakesMediansAndHighestNotExact(t *testing.T) {
+func TestCombineReturnsMediansAndMaximumOfNotExact(t *testing.T) {
 	got := combine([]result{{Checks: 3, P50: 1, Here: .5, NotExact: .1}, {Checks: 1, P50: 2, Here: .6}, {Checks: 2, P50: 9, Here: .7, NotExact: .2}})
 	require.Equal(t, result{Checks: 2, P50: 2, Here: .6, NotExact: .2}, got)
 }

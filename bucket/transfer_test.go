@@ -250,7 +250,7 @@ func TestImportKeepsUncollectedUnits(t *testing.T) {
 	}
 }
 
-func TestSpendElsewhereHasNoOwnUnits(t *testing.T) {
+func TestSpendElsewhereCollectsNoUnits(t *testing.T) {
 	for _, a := range algorithms {
 		l := &Limit{Algorithm: a, Rate: 10, Per: time.Hour}
 		s := newStore(10, 1)

@@ -92,7 +92,7 @@ func TestStatusDeterminesCharge(t *testing.T) {
 	}
 }
 
-func TestSettleLeavesRulesWithoutSettleAlone(t *testing.T) {
+func TestSettleDoesNotApplyToRulesWithoutSettle(t *testing.T) {
 	settle := func(*http.Request, *rules.Rule, *Ended) (int64, bool) { return 5, true }
 	m := newLimiter(t, "rules:\n- {name: r, key: ip, count: {status: [200, 401]}, limit: {algorithm: fixed_window, rate: 9, per: 1h}}\n", Options{Settle: settle}, weir.Config{})
 	statusOf(t, m.Handler(byPath), "/401")

@@ -15,7 +15,7 @@ import (
 
 // Tiers, overrides, overruns and reloaded files intentionally give a name different numbers at
 // the same version.
-func TestRulesDoNotConflictAsLimits(t *testing.T) {
+func TestNumbersOfRulesCauseNoLimitConflict(t *testing.T) {
 	const file = `
 version: 1
 tiers:

@@ -92,7 +92,7 @@ func TestCrashTakesOnlyUncopiedSpends(t *testing.T) {
 	}
 }
 
-func TestSpendOfADecisionAloneIsMarked(t *testing.T) {
+func TestSpendOfNodeThatDecidesAloneIsMarked(t *testing.T) {
 	const ms = time.Millisecond
 	for source, marks := range map[weir.Source]bool{weir.Owner: false, weir.Forwarded: false, weir.Budget: true, weir.FailedOpen: true} {
 		l := newLedger(1)

@@ -66,7 +66,7 @@ func TestShrinkGivesUpInTime(t *testing.T) {
 	}
 }
 
-func TestShrinkReducesUnconditionalFailure(t *testing.T) {
+func TestShrinkReducesScenarioThatAlwaysFails(t *testing.T) {
 	for seed := range uint64(5) {
 		least, tries := shrunk(t, randomScenario(seed), func(*Scenario) bool { return true })
 		require.Len(t, least.Nodes, 1, "seed %d", seed)

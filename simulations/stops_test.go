@@ -97,7 +97,7 @@ func TestRefundsAfterLastSnapshotMayBeLost(t *testing.T) {
 
 // A node that stops again while other nodes run loads the snapshots that it has written
 // meanwhile. They do not restore the counts that an earlier crash of all nodes has taken.
-func TestLaterSnapshotSavesNoEarlierStop(t *testing.T) {
+func TestLaterSnapshotRestoresNoCountsOfEarlierCrash(t *testing.T) {
 	const end, written = 12 * time.Second, 9 * time.Second
 	a := &host{name: "a"}
 	s := &stage{Scenario: &Scenario{Settings: Settings{Snapshots: time.Second}, Faults: []Fault{{At: end, Kind: FaultLose, Nodes: []string{"a"}}}}, regions: []string{""}, hosts: []*host{a}, named: map[string]*host{"a": a}}

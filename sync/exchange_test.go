@@ -216,7 +216,7 @@ func FuzzHoldingCopy(f *testing.F) {
 
 // If the node of a region dies, its successor has a copy of the holding. The successor grants
 // no units until it knows the grants since the copy was made.
-func TestSuccessorGrantsOnlyOnceAccountsAreKnown(t *testing.T) {
+func TestSuccessorGrantsNothingBeforeAccountsAreKnown(t *testing.T) {
 	eachAlgorithm(t, func(t *testing.T, a bucket.Algorithm) {
 		w, from, to := twoRegions(bucket.Limit{Algorithm: a, Rate: 100, Per: time.Minute})
 		w.rule = func(_ demands, both, _, _ int64) int64 { return both }

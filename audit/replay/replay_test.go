@@ -333,7 +333,7 @@ func TestAbusedNumberOfRequestIsBounded(t *testing.T) {
 	require.Equal(t, replay.Counts{Allowed: records}, r.Limits[0].Replayed)
 }
 
-func TestDebitsOfOneNumberAreDecided(t *testing.T) {
+func TestDebitsWithEqualRequestNumbersAreReplayed(t *testing.T) {
 	for _, operation := range []string{"debit", "at_most"} {
 		one := strings.Replace(line(1, "k", `"allowed":true,"request":1`), "take", operation, 1)
 		r := run(t, `rules: [{name: a, key: user, limit: {rate: 9, per: 1h}}]`, []replay.Input{{Name: "x", Reader: strings.NewReader(one + "\n" + one)}}, replay.Options{})

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestConnectionsEndExceptThoseOfPort(t *testing.T) {
+func TestConnectionsOfSparedPortStayOpen(t *testing.T) {
 	for _, spared := range []bool{false, true} {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		require.NoError(t, err)

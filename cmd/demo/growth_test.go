@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestOnlyGrowthOfAFigureIsBroken(t *testing.T) {
+func TestOnlyGrowingFigureBreaksPromise(t *testing.T) {
 	for name, test := range map[string]struct {
 		times  int
 		grows  func(i int64, f *Figures)

@@ -81,7 +81,7 @@ func TestAftermathOfAFaultIsTwoSeconds(t *testing.T) {
 	}
 }
 
-func TestRoundTripIsTheLongestBeforeACrash(t *testing.T) {
+func TestCrashBoundUsesLongestEarlierRoundTrip(t *testing.T) {
 	for took, most := range map[time.Duration]int64{time.Millisecond: 21, 400 * time.Millisecond: 40} {
 		s := soakScene()
 		for range 1000 {
@@ -96,7 +96,7 @@ func TestRoundTripIsTheLongestBeforeACrash(t *testing.T) {
 	}
 }
 
-func TestRoundsAddUpAndTheirAnswersAreDropped(t *testing.T) {
+func TestClosedRoundKeepsSumsAndDropsAnswers(t *testing.T) {
 	s := soakScene()
 	for round := range int64(3) {
 		s.tally.admits(soakLimit+int(round%2), own, "", round*10*second)

@@ -118,7 +118,7 @@ func TestVerdictBeginsWithThreeSentences(t *testing.T) {
 	}, strings.Split(printed(v, plainWidth), "\n")[:3])
 }
 
-func TestCellsAreOfTheLastSecond(t *testing.T) {
+func TestViewShowsFiguresOfLastSecond(t *testing.T) {
 	v := newView()
 	var row []string
 	for _, cell := range v.rows[0] {

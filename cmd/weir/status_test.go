@@ -116,7 +116,7 @@ func TestStatusListsMembersThatDoNotServeFirst(t *testing.T) {
 	require.Equal(t, []string{"node-998", "node-999", "node-000"}, []string{lines[4][:8], lines[5][:8], lines[6][:8]})
 }
 
-func TestStatusShowsTheLimitsThatDenyMostAlone(t *testing.T) {
+func TestStatusShowsOnlyLimitsThatDenyMost(t *testing.T) {
 	var of cluster
 	require.NoError(t, json.Unmarshal([]byte(`{"totals":{"limits":{"first":{"enforced":{"allowed":5,"denied":2}}}}}`), &of))
 	for i := range limitsShown + 3 {

@@ -78,7 +78,7 @@ func TestDeniedRandomRequestChangesNoCount(t *testing.T) {
 	}
 }
 
-func TestDebitBeyondLimitStopsNoDescriptor(t *testing.T) {
+func TestDebitBeyondLimitDeniesOnlyItsDescriptor(t *testing.T) {
 	type ds = []*ratelimit.RateLimitDescriptor
 	for _, c := range []struct {
 		about string

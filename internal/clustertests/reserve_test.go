@@ -392,7 +392,7 @@ func TestEstimateIsReturnedAcrossChangeOfRate(t *testing.T) {
 
 // If a node has old numbers, the receipt that it gets has the numbers of the owner. The node does
 // not return units that have already drained by the numbers of the owner.
-func TestDrainedUnitsAreNotReturnedByOldNumbers(t *testing.T) {
+func TestCancelWithOldNumbersReturnsNoDrainedUnits(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := newWorldOf(t, 3, false, seeded)
 		before := weir.Limit{Name: "tokens", Algorithm: weir.TokenBucket, Rate: 1000, Per: time.Minute, Version: 1}

@@ -119,7 +119,7 @@ data: [DONE]
 		"event: message_delta\r\ndata: {\"type\":\"message_delta\",\"usage\":{\"output_tokens\":15}}\r\n\r\n"
 )
 
-func TestTheLastEventsThatReportANumberCount(t *testing.T) {
+func TestLastEventWithEachNumberCounts(t *testing.T) {
 	for _, c := range []struct {
 		about, text string
 		paths       []string

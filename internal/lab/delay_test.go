@@ -27,7 +27,7 @@ func TestDelaySumsAllSleepsAndKeepsStandStills(t *testing.T) {
 	require.Equal(t, []Interval{between(60, 160), between(200, 230)}, l.kept, "a sleep late by the slack itself is no stand-still")
 }
 
-func TestDelayAnswersFromStandStills(t *testing.T) {
+func TestDelayWithinIntervalSumsStandStills(t *testing.T) {
 	l := newDelay(0, between(100, 150), between(200, 210), between(300, 320))
 	for _, test := range []struct {
 		from, to int64

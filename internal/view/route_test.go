@@ -375,7 +375,7 @@ func TestPathsAreShortest(t *testing.T) {
 	})
 }
 
-func TestNewMemberHasPointsOnceConnected(t *testing.T) {
+func TestNewMemberHasPointsAfterItIsConnected(t *testing.T) {
 	on := func(v *View) int { return len(v.Ring.Members()) }
 	require.Equal(t, 3, on(viewOf(0, nil, "100", "010", "001")), "a node that starts counts all members of the ring")
 	two := viewOf(0, nil, "11", "11")

@@ -11,9 +11,9 @@
 //     depended on the node, stores would differ forever.
 //   - A name that is withdrawn leaves a tombstone for tombstoneFor. Without the tombstone, a member
 //     that was disconnected would bring the value back.
-//   - If there is no room, a store drops the smallest entries, in an order that is the same on all
-//     nodes. A full store does not change if an arriving entry is smaller than all of its entries.
-//     Otherwise two full stores would send each other the same entries forever.
+//   - If there is no room, a store drops the last entries in an order that is the same on all nodes. So
+//     a full store does not change if an arriving entry comes after all of its entries. Otherwise two
+//     full stores would send each other the same entries forever.
 //   - No version is more than maxAhead above the time of day, except for the next version of the held
 //     entry. So each value can be replaced later.
 //   - Messages, names, values and stores are bounded, whatever members send.

@@ -97,8 +97,8 @@ func TestCalendarLimitsAreValidated(t *testing.T) {
 		`import _ "time/tzdata"`:                             func(l *Limit) { l.Zone = "Europe/Nowhere" },
 		`Zone is "Local": it differs between machines`:       func(l *Limit) { l.Zone = "Local" },
 		"Rate is 0": func(l *Limit) { l.Rate = 0 },
-		"Burst is 5: only token_bucket and leaky_bucket have one": func(l *Limit) { l.Burst = 5 },
-		`Zone is "../../etc/passwd": use an IANA name such as`:    func(l *Limit) { l.Zone = "../../etc/passwd" },
+		"Burst is 5: leave Burst zero, because only token_bucket and leaky_bucket have a Burst": func(l *Limit) { l.Burst = 5 },
+		`Zone is "../../etc/passwd": use an IANA name such as`:                                  func(l *Limit) { l.Zone = "../../etc/passwd" },
 	} {
 		l := daily
 		edit(&l)

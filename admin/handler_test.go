@@ -281,7 +281,7 @@ func TestInvalidRequestsAreRefusedWithReason(t *testing.T) {
 		{"a day", "POST", "/v1/overrides", `{"limit":"address","key":"a","rate":5,"per":"1d"}`, 400, `per is "1d": use a duration above 0, like 24h`},
 		{"a day's name", "POST", "/v1/overrides", `{"limit":"address","key":"a","rate":5,"until":"Friday"}`, 400, `until is "Friday": use a time like 2006-01-02T15:04:05Z`},
 		{"until the past", "POST", "/v1/overrides", `{"limit":"address","key":"a","rate":5,"until":"2001-02-03T04:05:06+01:00"}`, 400, `until is 2001-02-03T03:05:06Z: it is past`},
-		{"a burst of a window", "POST", "/v1/overrides", `{"limit":"address","key":"a","rate":5,"burst":6}`, 400, `burst is 6, and address is a sliding_window: leave it out, because only token_bucket and leaky_bucket have one`},
+		{"a burst of a window", "POST", "/v1/overrides", `{"limit":"address","key":"a","rate":5,"burst":6}`, 400, `burst is 6, and address is a sliding_window: leave burst out, because only token_bucket and leaky_bucket have a burst`},
 		{"a Per beside the calendar", "POST", "/v1/overrides", `{"limit":"all","key":"","rate":5,"per":"1h"}`, 400, `per is 1h, and all has windows of a calendar day: leave it out`},
 		{"a time too long", "POST", "/v1/overrides", `{"limit":"address","key":"a","rate":5,"per":"8785h"}`, 400, `per is 8785h: use 1ms to 8784h`},
 		{"a burst of centuries", "POST", "/v1/overrides", `{"limit":"paid","key":"a","rate":1,"per":"24h","burst":1000000}`, 400, `burst is 1000000: at 1 per 24h it takes more than 100 years to refill; lower it`},

@@ -84,7 +84,7 @@ func TestOverrideBeyondItsLimitNamesTheField(t *testing.T) {
 		{log, rules.Override{Rate: 100_000}, ""},
 		{log, rules.Override{Rate: 100_001}, "rate is 100001: a sliding_log keeps each unit, and has a lower bound; lower the rate"},
 		{log, rules.Override{Rate: 1, Per: time.Microsecond}, "per is 1us: use 1ms to 8784h"},
-		{log, rules.Override{Rate: 1, Burst: 1}, "burst is 1, and log is a sliding_log: leave it out, because only token_bucket and leaky_bucket have one"},
+		{log, rules.Override{Rate: 1, Burst: 1}, "burst is 1, and log is a sliding_log: leave burst out, because only token_bucket and leaky_bucket have a burst"},
 	} {
 		var wrong faults
 		wrong.checkNumbers(c.of, c.o)

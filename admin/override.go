@@ -125,7 +125,7 @@ func (w *faults) checkNumbers(l weir.Limit, o rules.Override) {
 	switch isGood := *w == nil && l.Validate() == nil; {
 	case o.Burst == 0:
 	case l.Algorithm != weir.TokenBucket && l.Algorithm != weir.LeakyBucket:
-		w.add("burst is %d, and %s is a %v: leave it out, because only token_bucket and leaky_bucket have one", o.Burst, l.Name, l.Algorithm)
+		w.add("burst is %d, and %s is a %v: leave burst out, because only token_bucket and leaky_bucket have a burst", o.Burst, l.Name, l.Algorithm)
 	case isGood:
 		if l.Burst = o.Burst; l.Validate() != nil {
 			w.add("burst is %d: at %d per %s it takes more than 100 years to refill; lower it", o.Burst, o.Rate, enum.Duration(l.Per))

@@ -146,7 +146,7 @@ func (l *Limit) Validate() error {
 	switch {
 	case !l.Algorithm.isBucket():
 		if l.Burst != 0 {
-			report("Burst is %d: only token_bucket and leaky_bucket have one; leave it zero", l.Burst)
+			report("Burst is %d: leave Burst zero, because only token_bucket and leaky_bucket have a Burst", l.Burst)
 		}
 	case l.Burst < 0 || l.Burst > maxUnits:
 		report("Burst is %d: it must be from 1 to %d units, or 0 for as much as Rate", l.Burst, int64(maxUnits))

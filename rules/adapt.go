@@ -65,10 +65,10 @@ func (p *parser) checkAdapt(r *Rule, v strictyaml.Value) {
 			}
 		}
 		if refuse(v,
-			conflict{l.base.Calendar != weir.NoCalendar, "adapt in a rule with a calendar limit: a quota does not follow the load of a server, use a rule for each"},
-			conflict{l.base.Scope != weir.Regional, fmt.Sprintf("adapt in a rule with scope: %v: each region has its own factor, so the regions would share different numbers; use a rule for each", l.base.Scope)},
+			conflict{l.base.Calendar != weir.NoCalendar, "adapt in a rule with a calendar limit: put adapt and the calendar limit into two rules, because a quota does not follow the load of a server"},
+			conflict{l.base.Scope != weir.Regional, fmt.Sprintf("adapt in a rule with scope: %[1]v: put adapt and the %[1]v limit into two rules, because each region has its own factor, and the regions would share different numbers", l.base.Scope)},
 			conflict{l.base.Ban != weir.Ban{}, "adapt in a rule with ban: remove adapt or ban, because a slow server would get its clients banned"},
-			conflict{longest > maxAdaptPer, fmt.Sprintf("adapt in a rule with a limit per %s: such a window follows the load too late, use at most %s or a bucket", enum.Duration(longest), enum.Duration(maxAdaptPer))}) {
+			conflict{longest > maxAdaptPer, fmt.Sprintf("adapt in a rule with a limit per %s: use a window of at most %s or a bucket, because a longer window follows the load too late", enum.Duration(longest), enum.Duration(maxAdaptPer))}) {
 			return
 		}
 	}

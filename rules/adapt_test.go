@@ -27,10 +27,10 @@ func TestErrorsOfAdaptNamePlaceAndRemedy(t *testing.T) {
 		"{latency: 1s, min: 50%, max: 50%}": "rules.yaml:5:10: min is 50% and max is 50%: use a min below max",
 		"{latency: 1s, mx: 50%}":            `rules.yaml:5:24: unknown field "mx": did you mean "max"?`,
 		"{latency: 1s}\n  ban: {denials: 5, within: 1m, for: 1h}":                              "rules.yaml:5:10: adapt in a rule with ban: remove adapt or ban, because a slow server would get its clients banned",
-		"{latency: 1s}\n  scope: global":                                                       "rules.yaml:5:10: adapt in a rule with scope: global: each region has its own factor, so the regions would share different numbers; use a rule for each",
-		"{latency: 1s}\n  limit: {rate: 10, calendar: day}":                                    "rules.yaml:5:10: adapt in a rule with a calendar limit: a quota does not follow the load of a server, use a rule for each",
-		"{latency: 1s}\n  limit: {rate: 10, per: 1h}":                                          "rules.yaml:5:10: adapt in a rule with a limit per 1h: such a window follows the load too late, use at most 1m or a bucket",
-		"{latency: 1s}\n  limit: {rate: 10, per: 1s, values: {192.0.2.1: {rate: 5, per: 2m}}}": "rules.yaml:5:10: adapt in a rule with a limit per 2m: such a window follows the load too late, use at most 1m or a bucket",
+		"{latency: 1s}\n  scope: global":                                                       "rules.yaml:5:10: adapt in a rule with scope: global: put adapt and the global limit into two rules, because each region has its own factor, and the regions would share different numbers",
+		"{latency: 1s}\n  limit: {rate: 10, calendar: day}":                                    "rules.yaml:5:10: adapt in a rule with a calendar limit: put adapt and the calendar limit into two rules, because a quota does not follow the load of a server",
+		"{latency: 1s}\n  limit: {rate: 10, per: 1h}":                                          "rules.yaml:5:10: adapt in a rule with a limit per 1h: use a window of at most 1m or a bucket, because a longer window follows the load too late",
+		"{latency: 1s}\n  limit: {rate: 10, per: 1s, values: {192.0.2.1: {rate: 5, per: 2m}}}": "rules.yaml:5:10: adapt in a rule with a limit per 2m: use a window of at most 1m or a bucket, because a longer window follows the load too late",
 	} {
 		text := rule + adapt
 		if strings.Contains(adapt, "\n  limit") {

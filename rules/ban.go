@@ -46,12 +46,12 @@ func (p *parser) ban(v strictyaml.Value) (b weir.Ban) {
 // clients than the denied client.
 func (p *parser) checkBan(r *Rule, v strictyaml.Value, isShadow bool) {
 	refuse(v,
-		conflict{r.key.isGlobal(), "ban in a rule with key global: it would ban all clients, use a key that names a client"},
-		conflict{r.key.lacking == together, "ban in a rule with missing_key: shared: it would ban all clients without the key, use ip or skip"},
+		conflict{r.key.isGlobal(), "ban in a rule with key global: use a key that names a client, because the ban would hit all clients"},
+		conflict{r.key.lacking == together, "ban in a rule with missing_key: shared: use missing_key: ip or skip, because the ban would hit all clients without the key"},
 		conflict{isShadow, "ban in a rule with shadow: remove ban or shadow, because a shadow denies nothing"},
 		conflict{r.Queue > 0, "ban in a rule with queue: remove ban or queue, because the denials of a waiting request do not count"},
 		conflict{r.Soft.Over > 0, "ban in a rule with soft: remove ban or soft"},
-		conflict{r.isHeld(), "ban in a rule whose limits are all in_flight: only denials of a rate ban a key, add a limit with a rate"})
+		conflict{r.isHeld(), "ban in a rule whose limits are all in_flight: add a limit with a rate, because only denials of such a limit ban a key"})
 }
 
 // describeBan returns a ban in words, like "20 denials per 1m ban for 1h".

@@ -72,11 +72,11 @@ func (p *parser) routes(r *Rule, v strictyaml.Value) (all []route) {
 		case !m.HasAny("method", "path"):
 			item.Errorf("by has an entry for all requests: give it a method or a path, or use default")
 		case t.methods&r.methods == 0 && len(names) > 0:
-			m.Get("method").Errorf("by has no effect: the rule is for no request of its method (%s)", strings.Join(names, " or "))
+			m.Get("method").Errorf("by has no effect: the rule applies to no request with the method in by (%s)", strings.Join(names, " or "))
 		}
 		paths, patterns, _ := patternsIn(m.Get("path"), "by", func(path strictyaml.Value, p pattern) {
 			if len(r.key.pattern.segments) > 0 && !p.overlaps(r.key.pattern) {
-				path.Errorf("by has no effect: no path of the rule, %q, is one of %q", r.key.pattern.text, p.text)
+				path.Errorf("by has no effect: no path matches both %q of the rule and %q of by", r.key.pattern.text, p.text)
 			}
 		})
 		t.patterns = patterns

@@ -59,9 +59,9 @@ func (p *parser) outcome(r *Rule, count, refundOn strictyaml.Value) {
 // checkReserving reports an error for a field that makes a rule reserve units, if the rule cannot do so.
 func (p *parser) checkReserving(r *Rule, field string, v strictyaml.Value) {
 	refuse(v,
-		conflict{r.Queue > 0, field + " in a rule with queue: units of a queued request cannot be refunded, use a rule for each"},
-		conflict{r.Soft.Over > 0, field + " in a rule with soft: an overrun cannot be refunded, use a rule for each"},
-		conflict{r.isHeld(), field + " in a rule whose limits are all in_flight: their units are released after each response, remove it"})
+		conflict{r.Queue > 0, field + " in a rule with queue: put " + field + " and queue into two rules, because units of a queued request cannot be refunded"},
+		conflict{r.Soft.Over > 0, field + " in a rule with soft: put " + field + " and soft into two rules, because an overrun cannot be refunded"},
+		conflict{r.isHeld(), field + " in a rule whose limits are all in_flight: remove " + field + ", because their units are released after each response"})
 }
 
 // statuses reads a status or a list of statuses.

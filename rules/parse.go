@@ -265,8 +265,8 @@ func (p *parser) rule(v strictyaml.Value) {
 	r.denied = p.denied(m.Get("denied"), p.byDefault)
 	p.adapt(r, m.Get("adapt"))
 	p.raise(r, m.Get("raise"), isShadow)
-	refuse(m.Get("soft"), conflict{r.Soft.Over > 0 && r.holds(), "soft in a rule with an in_flight limit: nothing is held above its rate, use a rule for each"})
-	refuse(m.Get("durable"), conflict{r.holds(), "durable in a rule with an in_flight limit: remove it, holds end with the processes that have them"})
+	refuse(m.Get("soft"), conflict{r.Soft.Over > 0 && r.holds(), "soft in a rule with an in_flight limit: put soft and the in_flight limit into two rules, because an in_flight limit never holds more than its rate"})
+	refuse(m.Get("durable"), conflict{r.holds(), "durable in a rule with an in_flight limit: remove durable, because holds end with the processes that have them"})
 	refuse(m.Get("soft"), conflict{isShadow && r.Soft.Over > 0, "soft in a rule with shadow: remove soft or shadow, because a shadow denies nothing"})
 	r.By, r.Cost = r.key.String(), r.cost.String()
 	p.set.rules = append(p.set.rules, r)
@@ -399,7 +399,7 @@ func (p *parser) key(r *Rule, v strictyaml.Value) {
 			}
 		}
 		if new.from == fromNothing && len(parts) > 1 {
-			item.Errorf("key global among others: it is a single count for all requests, use it alone")
+			item.Errorf("key global among others: use global alone, because it is a single count for all requests")
 		}
 		if slices.Contains(r.key.parts, new) {
 			item.Errorf("key %q is named twice: remove one", text)
@@ -429,7 +429,7 @@ func (p *parser) costOf(r *Rule, v strictyaml.Value, field string, estimate bool
 		from = m.Get("from")
 		if by := m.Get("by"); by.Present() {
 			c.routes, c.ignoreCase = p.routes(r, by), p.set.ignoreCase
-			refuse(m.Get("unit"), conflict{!from.Present(), "unit without from: it divides a number of the request, remove it"})
+			refuse(m.Get("unit"), conflict{!from.Present(), "unit without from: remove unit or add from, because unit divides the number that from reads"})
 		} else {
 			from = from.Required()
 		}
@@ -482,7 +482,7 @@ func (p *parser) soft(r *Rule, v strictyaml.Value) {
 	over, during := m.Get("over").Required(), m.Get("for").Required()
 	r.Soft.Over = over.Unquoted().Percent()
 	if over.IsText() && r.Soft.Over == 0 && isZero(over.Text()) {
-		over.Errorf("over is %s: use more than 0%%, or no soft", over.Text())
+		over.Errorf("over is %s: use more than 0%%, or remove soft", over.Text())
 	}
 	r.Soft.For = duration(during, minPer, maxPer)
 }

@@ -15,7 +15,7 @@ func (p *parser) limits(r *Rule, rule, one, many strictyaml.Value, base weir.Lim
 	var values []strictyaml.Value
 	switch {
 	case one.Present() && many.Present():
-		many.Errorf("limits and limit: use one of them")
+		many.Errorf("limits and limit in one rule: remove one of them")
 		return
 	case one.Present():
 		values = []strictyaml.Value{one}
@@ -68,7 +68,7 @@ func (p *parser) limit(r *Rule, l *Limit, v strictyaml.Value, m strictyaml.Map) 
 		at = algorithm
 		l.base.Algorithm = strictyaml.Named[weir.Algorithm](algorithm)
 		if calendar.Present() && l.base.Algorithm != weir.FixedWindow {
-			calendar.Errorf("calendar with %s: calendar windows are of fixed_window", algorithm.Text())
+			calendar.Errorf("calendar with %s: remove calendar or use fixed_window, because only fixed_window has calendar windows", algorithm.Text())
 			l.base.Calendar = 0
 		}
 	}
@@ -96,7 +96,7 @@ func isWhole(l *weir.Limit) bool {
 // refusePer reports an error for a per of an in_flight limit.
 func refusePer(per strictyaml.Value) {
 	if per.Present() {
-		per.Errorf("per with in_flight: its units come back when requests end, not with time; remove it")
+		per.Errorf("per with in_flight: remove per, because units in flight come back when requests end, not with time")
 	}
 }
 
@@ -121,7 +121,7 @@ func (p *parser) zone(v strictyaml.Value, calendar bool) string {
 	switch {
 	case !v.IsText():
 	case !calendar:
-		v.Errorf("zone without calendar: only calendar windows have one")
+		v.Errorf("zone without calendar: remove zone or add calendar, because only calendar windows have a zone")
 	case zone == "" || zone == "Local":
 		v.Errorf("zone is %q: use a name like Europe/Berlin or UTC", zone)
 	default:
@@ -234,7 +234,7 @@ func (p *parser) tierNumbers(t weir.Limit, k keep, m strictyaml.Map) (weir.Limit
 
 func (p *parser) burst(v strictyaml.Value, a weir.Algorithm) int64 {
 	if v.Present() && !isBucket(a) {
-		v.Errorf("burst with %v: only token_bucket and leaky_bucket have one", a)
+		v.Errorf("burst with %v: remove burst, because only token_bucket and leaky_bucket have a burst", a)
 		return 0
 	}
 	return v.Int(1, maxRate)

@@ -23,7 +23,7 @@ func (p *parser) exceptions(r *Rule, rulePath pattern, v strictyaml.Value) {
 		if good && p.isEffective(r, rulePath, &e, item) {
 			if len(e.Hosts)+len(e.Paths)+len(e.Headers)+len(e.Tiers) == 0 && e.Clients.isEmpty() {
 				if left &^= e.methods; left == 0 {
-					item.Errorf("not leaves no request to the rule: its entries name all of its methods")
+					item.Errorf("not leaves no request to the rule: the entries of not name all methods of the rule")
 				}
 			}
 			r.When.Not = append(r.When.Not, e)
@@ -101,7 +101,7 @@ func orPath(text string) string {
 // of them. Otherwise an error is added.
 func (p *parser) isEffective(r *Rule, rulePath pattern, e *Exception, v strictyaml.Value) bool {
 	none := func(what, values string) bool {
-		v.Errorf("not has no effect: the rule is for no request of its %s (%s)", what, values)
+		v.Errorf("not has no effect: the rule applies to no request with the %s in not (%s)", what, values)
 		return false
 	}
 	disjointHosts := func(theirs, own []string) bool {
@@ -118,7 +118,7 @@ func (p *parser) isEffective(r *Rule, rulePath pattern, e *Exception, v strictya
 	}
 	for i := range e.patterns {
 		if !e.patterns[i].overlaps(rulePath) {
-			v.Errorf("not has no effect: no path of the rule, %q, is one of %q", rulePath.text, e.Paths[i])
+			v.Errorf("not has no effect: no path matches both %q of the rule and %q of not", rulePath.text, e.Paths[i])
 			return false
 		}
 	}
@@ -126,7 +126,7 @@ func (p *parser) isEffective(r *Rule, rulePath pattern, e *Exception, v strictya
 	allTiers := e.tiers == 0 || r.tiers != 0 && r.tiers&^e.tiers == 0
 	allPaths := len(e.patterns) == 0 || slices.ContainsFunc(e.patterns, func(q pattern) bool { return q.covers(rulePath) })
 	if len(e.Headers) == 0 && e.Clients.isEmpty() && r.methods&^e.methods == 0 && allHosts && allTiers && allPaths {
-		v.Errorf("not leaves no request to the rule: it has all of them (%s)", e)
+		v.Errorf("not leaves no request to the rule: all of its requests are in not (%s)", e)
 		return false
 	}
 	return true

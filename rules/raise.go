@@ -34,8 +34,8 @@ func (p *parser) raise(r *Rule, v strictyaml.Value, isShadow bool) {
 	}
 	refuse(v,
 		conflict{isShadow, "raise in a rule with shadow: remove raise or shadow, because a shadow denies nothing"},
-		conflict{r.key.isGlobal(), "raise in a rule with key global: one count of all requests has no hot key, remove it"},
-		conflict{slices.ContainsFunc(r.Limits, func(l Limit) bool { return l.tiers != nil }), "raise in a rule with other numbers for tiers: the tier of a hot key is not known; set multiply: false, or remove it"})
+		conflict{r.key.isGlobal(), "raise in a rule with key global: remove raise, because one count of all requests has no hot key"},
+		conflict{slices.ContainsFunc(r.Limits, func(l Limit) bool { return l.tiers != nil }), "raise in a rule with other numbers for tiers: set multiply: false or remove raise, because the tier of a hot key is not known"})
 	p.set.raising = append(p.set.raising, r)
 }
 

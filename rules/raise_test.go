@@ -18,8 +18,8 @@ func TestErrorsOfRaiseNamePlaceAndRemedy(t *testing.T) {
 		"key: ip, raise: {for: 1s}":                           "for is 1s: use 1m0s to 24h0m0s",
 		"key: ip, raise: {most: 1}":                           "most is 1: use 1.1 to 100",
 		"key: ip, raise: {mst: 3}":                            `unknown field "mst": did you mean "most"?`,
-		"key: global, raise: {}":                              "raise in a rule with key global: one count of all requests has no hot key, remove it",
-		"key: user, raise: {}":                                "raise in a rule with other numbers for tiers: the tier of a hot key is not known; set multiply: false, or remove it",
+		"key: global, raise: {}":                              "raise in a rule with key global: remove raise, because one count of all requests has no hot key",
+		"key: user, raise: {}":                                "raise in a rule with other numbers for tiers: set multiply: false or remove raise, because the tier of a hot key is not known",
 		"key: user, multiply: false, shadow: true, raise: {}": "raise in a rule with shadow: remove raise or shadow, because a shadow denies nothing",
 	} {
 		_, err := Parse("rules.yaml", []byte("tiers: {free: {}, paid: {multiply: 10}}\nrules: [{name: r, limit: {rate: 1, per: 1s}, "+text+"}]"))

@@ -59,7 +59,7 @@ func (p *parser) settle(r *Rule, reserve, settle, cost strictyaml.Value) {
 	if r.estimates = reserve.Present(); r.estimates {
 		r.reserve = p.costOf(r, reserve, "reserve", true)
 		r.Reserve = r.reserve.String()
-		refuse(reserve, conflict{!settle.Present(), "reserve without settle: nothing would replace the estimate, use cost"})
+		refuse(reserve, conflict{!settle.Present(), "reserve without settle: use cost instead of reserve, because nothing would replace the estimate"})
 		refuse(cost, conflict{!r.holds(), "cost in a rule with reserve: remove cost or reserve, because only in_flight limits have both"})
 	}
 	if !settle.Present() {
@@ -75,7 +75,7 @@ func (p *parser) settle(r *Rule, reserve, settle, cost strictyaml.Value) {
 	}
 	s.JSON, s.Events = jsonSums(m.Get("json")), jsonSums(m.Get("sse"))
 	s.KeepOnError = oneOf(m.Get("on_error"), "way to settle an error", onErrorNames) == onErrorNames[1]
-	refuse(settle, conflict{!m.HasAny("header", "trailer", "json", "sse"), "settle is without a source: name a header, a trailer, or json and sse fields"})
+	refuse(settle, conflict{!m.HasAny("header", "trailer", "json", "sse"), "settle has no source: name a header, a trailer, or json and sse fields"})
 	r.Settle = s
 }
 
@@ -101,7 +101,7 @@ func jsonSums(v strictyaml.Value) (all []httpread.Sum) {
 	}
 	for _, item := range items {
 		if !item.IsList() {
-			item.Errorf("a path among lists of paths: put it into a list of its own")
+			item.Errorf("a path among lists of paths: put the path into a list of its own")
 			continue
 		}
 		all = append(all, jsonSum(item, readItems(item)))

@@ -113,7 +113,7 @@ func OpenSource(ctx context.Context, node *weir.Node, source Source, o BookOptio
 	b.source, b.stats.Source, b.cache = source, source.Name(), o.Cache
 	known, err := "", cmp.Or(checkNode("OpenSource", node), ctx.Err())
 	if err == nil && o.Poll != 0 {
-		err = fmt.Errorf("%w BookOptions.Poll: %v: only Open has it, use SourceOptions.Poll", weir.ErrInvalid, o.Poll)
+		err = fmt.Errorf("%w BookOptions.Poll: %v: only Open uses this field; set SourceOptions.Poll instead", weir.ErrInvalid, o.Poll)
 	}
 	if err == nil {
 		known, err = b.readFirst(ctx)

@@ -93,7 +93,7 @@ func TestFirstErrorOfSourceIsReturned(t *testing.T) {
 	_, err = OpenSource(t.Context(), n, nil, BookOptions{})
 	require.ErrorIs(t, err, weir.ErrInvalid)
 	_, err = OpenSource(t.Context(), n, newFakeSource(failed), BookOptions{Poll: time.Second})
-	require.ErrorContains(t, err, "only Open has it, use SourceOptions.Poll")
+	require.ErrorContains(t, err, "only Open uses this field; set SourceOptions.Poll instead")
 }
 
 func TestTextWithoutVersionIsRefused(t *testing.T) {

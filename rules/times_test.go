@@ -259,7 +259,7 @@ func TestErrorsOfTimesNamePlaceAndRemedy(t *testing.T) {
 		{tiers, "a: {multiply: 2, rate: 3}", "rules.yaml:3:91: rate with multiply: use one of them"},
 		{tiers, "a: {multiply: 1000000}, a: {rate: 1}", `rules.yaml:3:92: field "a" is set twice: remove one (the first is on line 3)`},
 		{tiers, "a: {multiply: 2, tiers: fre}", `rules.yaml:3:92: unknown tier "fre": did you mean "free"?`},
-		{tiers, "a: {rate: 3, burst: 4}", "rules.yaml:3:88: burst with sliding_window: only token_bucket and leaky_bucket have one"},
+		{tiers, "a: {rate: 3, burst: 4}", "rules.yaml:3:88: burst with sliding_window: remove burst, because only token_bucket and leaky_bucket have a burst"},
 	} {
 		_, err := Parse("rules.yaml", []byte(c.file+fmt.Sprintf(rule, c.in)))
 		require.ErrorContains(t, err, c.want, c.file+c.in)

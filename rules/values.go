@@ -80,7 +80,7 @@ func (p *parser) values(r *Rule, l *Limit, v strictyaml.Value) {
 	p.valueCount += len(entries)
 	switch {
 	case r.key.isGlobal():
-		v.Errorf("values in a rule with key global: it has a single count, remove them")
+		v.Errorf("values in a rule with key global: remove values, because such a rule has a single count")
 		return
 	case v.IsMap() && len(entries) == 0:
 		v.Errorf("values is empty: remove it, or name a key")

@@ -79,7 +79,7 @@ func TestErrorsOfValuesHideAPIKeys(t *testing.T) {
 	many := strings.Join(numberedNames("k", maxValues+1), ": {rate: 1}, ") + ": {rate: 1}"
 	for _, c := range []struct{ key, values, want string }{
 		{"user", "", `rules.yaml:4:37: values is empty: remove it, or name a key`},
-		{"global", "a: {rate: 1}", `rules.yaml:4:37: values in a rule with key global: it has a single count, remove them`},
+		{"global", "a: {rate: 1}", `rules.yaml:4:37: values in a rule with key global: remove values, because such a rule has a single count`},
 		{"user", "'a*': {rate: 1}", `rules.yaml:4:38: value "a*" has a *: name whole keys; other keys have the numbers of the limit`},
 		{"user", "'': {rate: 1}", `rules.yaml:4:38: value "" is empty: name a key`},
 		{"user", "10.0.0.0/8: {rate: 1}", `rules.yaml:4:38: value "10.0.0.0/8" is a network, and the key is user: networks need a key that begins with ip`},
@@ -92,7 +92,7 @@ func TestErrorsOfValuesHideAPIKeys(t *testing.T) {
 		{"[user, ip]", "a|b|c: {rate: 1}", `rules.yaml:4:38: value "a|b|c" has 3 parts, and the key is user|ip: write \| for the character`},
 		{"usr", "a: {rate: 1}", `rules.yaml:3:8: unknown key "usr": did you mean "user"?`},
 		{"user", "a: {rate: 0}", `rules.yaml:4:48: rate is 0: use 1 to 1000000000000`},
-		{"user", "a: {burst: 2, rate: 1}", `rules.yaml:4:49: burst with sliding_window: only token_bucket and leaky_bucket have one`},
+		{"user", "a: {burst: 2, rate: 1}", `rules.yaml:4:49: burst with sliding_window: remove burst, because only token_bucket and leaky_bucket have a burst`},
 		{"user", many, fmt.Sprintf(`rules.yaml:4:37: %d values in all rules: use at most 10000, and tiers or overrides for further keys`, maxValues+1)},
 
 		{"api_key", "sk-1: {rate: 1}, sk-1: {rate: 2}", `rules.yaml:4:55: field is set twice: remove one (the first is on line 4)`},

@@ -103,7 +103,7 @@ func (o *Options) source() (rules.Source, error) {
 	case o.Rules != "":
 		return rules.NewSource(o.Rules, rules.SourceOptions{Logger: o.Node.Logger})
 	case o.Source == nil && o.RulesCache != "":
-		return nil, errors.New("service: RulesCache without Rules and Source: remove it, or set one of them")
+		return nil, errors.New("service: RulesCache without Rules and Source: remove RulesCache, or set Rules or Source")
 	}
 	return o.Source, nil
 }

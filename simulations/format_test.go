@@ -160,7 +160,7 @@ func TestInvalidFileIsRefusedWithPlaceAndRemedy(t *testing.T) {
 		{"a name that no host has", "[delta]", "[a/b]", `x.yaml:4:9: node "a/b": use letters, digits, dots and dashes, at most 63`},
 		{"a node without a region", "later: [delta]", "later: {east: [delta]}", "x.yaml:3:9: node \"alpha\" has no region, but other nodes have one: give each node a region\nx.yaml:3:16: node \"beta\" has no region, but other nodes have one: give each node a region\nx.yaml:3:22: node \"gamma\" has no region, but other nodes have one: give each node a region"},
 
-		{"all that the library finds", "rate: 10, per: 5s", "rate: 0, per: 5us, burst: 3", "x.yaml:5:17: weir: invalid Limit: Rate is 0: it must be from 1 to 1000000000000 units\nPer is 5µs: it must be from 1ms to 8784h0m0s\nBurst is 3: only token_bucket and leaky_bucket have one; leave it zero"},
+		{"all that the library finds", "rate: 10, per: 5s", "rate: 0, per: 5us, burst: 3", "x.yaml:5:17: weir: invalid Limit: Rate is 0: it must be from 1 to 1000000000000 units\nPer is 5µs: it must be from 1ms to 8784h0m0s\nBurst is 3: leave Burst zero, because only token_bucket and leaky_bucket have a Burst"},
 		{"an algorithm in another spelling", "rate: 10,", "rate: 10, algorithm: SlidingLog,", `x.yaml:5:43: unknown algorithm "SlidingLog": did you mean "sliding_log"?`},
 		{"a limit twice", "per: 5s}]", "per: 5s}, {name: api, rate: 5, per: 5s}]", `x.yaml:5:49: limit "api" is used twice: give each limit its own name`},
 		{"the name of the run's own limit", "per: 5s}]", "per: 5s}, {name: witness, rate: 5, per: 5s}]", `x.yaml:5:49: limit "witness": each run adds a limit with this name; use another name`},

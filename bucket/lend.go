@@ -52,8 +52,8 @@ const leastTerm = uint64(2 * time.Millisecond)
 // that were lent before and may be unspent. The Receipt of r is for both the units taken and
 // the units lent. With zero units, Lend only lends.
 //
-// Lend lends none of the units that the ask keeps. If the ask has no Keep, it may lend all
-// remaining units.
+// Lend lends none of the units that the ask keeps. If the ask has no Keep, the units that other
+// asks keep count among the remaining units, of which Lend lends at most an eighth.
 //
 // In a tracked store, lent units do not raise the uncollected units of a count above the
 // sixteenth of its capacity at which Track signals hurry. So a crash of the owner loses no

@@ -94,7 +94,8 @@ func (s *Store) TakeInto(id ID, l *Limit, now, units int64, r *Result) {
 }
 
 // Debit spends units even if there is no room for them, and can leave a debt. It drops the
-// units above twice the capacity.
+// units above twice the capacity, or for a share, twice Whole if that is more. With
+// MaxOfCopies, a bucket gets only the units that it lacks.
 func (s *Store) Debit(id ID, l *Limit, now, units int64) Result {
 	return s.debit(id, l, now, units, true)
 }

@@ -20,9 +20,9 @@ type Record struct {
 	Units   int64     `json:"units"`            // units that the check asked for
 
 	Operation string `json:"operation"`          // weir.DecisionEvent.Operation: take, at_most, reserve, debit, wait or hold
-	Request   uint64 `json:"request,omitempty"`  // number of the AllowAll on this node, the same in the records of all its Asks; 0 for other checks
+	Request   uint64 `json:"request,omitempty"`  // number of the AllowAll on this node, the same in the records of all its Asks; 0 for an AllowAll of one Ask and for other checks
 	Asks      int    `json:"asks,omitempty"`     // number of Asks of the AllowAll
-	Refused   bool   `json:"refused,omitempty"`  // a limit of the AllowAll denied, so no units were spent
+	Refused   bool   `json:"refused,omitempty"`  // a limit of the AllowAll denied, so no units were spent, or the AllowAll failed
 	Critical  bool   `json:"critical,omitempty"` // the check may spend the kept units (weir.Limit.Keep)
 
 	Allowed bool `json:"allowed"`          // decision of this limit

@@ -92,7 +92,7 @@ func (n *Node) observeAll(ctx context.Context, asks []Ask, ds Decisions, err err
 			continue
 		}
 		if err == nil {
-			_, r := list.At(i)
+			_, r := list.Entry(i)
 			at = r.At
 		}
 		e.Limiter, e.Key, e.Units, e.Decision, e.Critical, e.At = a.Limiter, a.Key, a.units(), ds[i], a.Critical, time.Time{}
@@ -116,7 +116,7 @@ func (n *Node) allowAll(ctx context.Context, asks []Ask, ds Decisions, list *che
 		return err
 	}
 	for i := range ds {
-		a, r := list.At(i)
+		a, r := list.Entry(i)
 		asks[i].limiter().fillDecision(&ds[i], r)
 		ds[i].Shadow = a.Shadow
 		subject := asks[i].Limiter.subject(asks[i].Key)
@@ -134,7 +134,7 @@ func (n *Node) addAsk(ctx context.Context, list *check.AskList, a *Ask) error {
 	if a.Limiter == nil || a.Limiter.node != n {
 		return fmt.Errorf("%w Limiter: it is nil or of another node: use a Limiter that this node has returned", ErrInvalid)
 	}
-	l, one := a.limiter(), list.Next()
+	l, one := a.limiter(), list.NextAsk()
 	one.Shadow = a.Shadow || a.Limiter.shadow
 	if err := l.prepareCounted(ctx, a.Key, a.units(), one); err != nil {
 		return err

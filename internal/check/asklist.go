@@ -31,13 +31,13 @@ func (c *Checks) FreeAskList(l *AskList) {
 	c.lists.Put(l)
 }
 
-// Next returns the ask that Add adds next. The caller must set all fields that a take sends.
-func (l *AskList) Next() *wire.Ask { return &l.asks[:len(l.asks)+1][len(l.asks)] }
+// NextAsk returns the ask that Add adds next. The caller must set all fields that a take sends.
+func (l *AskList) NextAsk() *wire.Ask { return &l.asks[:len(l.asks)+1][len(l.asks)] }
 
-// Add adds the ask that Next has returned, or adds its units to an ask of the same count. It returns the ask
+// Add adds the ask that NextAsk has returned, or adds its units to an ask of the same count. It returns the ask
 // with the units. A sum is a Shadow if all of its asks are, and critical if all of its asks are.
 func (l *AskList) Add() *wire.Ask {
-	one, at := l.Next(), 0
+	one, at := l.NextAsk(), 0
 	for at < len(l.asks) && l.asks[at].ID != one.ID {
 		at++
 	}
@@ -55,7 +55,7 @@ func (l *AskList) Add() *wire.Ask {
 	return sum
 }
 
-// At returns the ask with the units of the ask that was added as number i, and the result of TakeAll.
-func (l *AskList) At(i int) (*wire.Ask, *wire.Result) {
+// Entry returns the ask with the units of the ask that was added as number i, and the result of TakeAll.
+func (l *AskList) Entry(i int) (*wire.Ask, *wire.Result) {
 	return &l.asks[l.indexes[i]], &l.results[l.indexes[i]]
 }

@@ -8,7 +8,7 @@
 //     Limiters and to read the counters.
 //   - A Limit is striped, and a stripe fills whole cache lines. A field beside the counters would share
 //     their cache line and slow every check.
-//   - CountDecision, weightOf and the counters are concrete and small enough for the compiler to inline. An
+//   - weightOf and the counters are concrete and small enough for the compiler to inline. An
 //     interface between a check and its counters would cost more than counting.
 //   - CountDecision selects one decision in 64 to be measured, and returns how many decisions it represents.
 //     Measuring all decisions would double the cost of a check.

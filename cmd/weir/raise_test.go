@@ -23,9 +23,10 @@ func TestRaiseCommandsListAndAccept(t *testing.T) {
 	l, err := p.node.Limiter(weir.Limit{Name: "api", Rate: 2, Per: time.Minute, Varies: true})
 	require.NoError(t, err)
 	raw := l.ID("k")
-	id, at := hex.EncodeToString(raw[:]), time.Now().Unix()
-	require.NoError(t, p.node.Publish("hot/api/"+id, 0, fmt.Appendf(nil, `{"denied":0.75,"since":%d,"rate":4,"at":%d,"until":%d}`, at-3600, at, at+600)))
-	require.NoError(t, p.node.Publish("adapt/api", 0, []byte(`{"factor":0.5,"reason":"slow","at":1764489600000}`)))
+	id, now := hex.EncodeToString(raw[:]), time.Now().UTC().Truncate(time.Second)
+	at := func(d time.Duration) string { return now.Add(d).Format(time.RFC3339) }
+	require.NoError(t, p.node.Publish("hot/api/"+id, 0, fmt.Appendf(nil, `{"denied":0.75,"since":%q,"rate":4,"at":%q,"until":%q}`, at(-time.Hour), at(0), at(10*time.Minute))))
+	require.NoError(t, p.node.Publish("adapt/api", 0, []byte(`{"factor":0.5,"reason":"slow","at":"2025-11-30T08:00:00Z"}`)))
 	require.Eventually(t, func() bool {
 		_, out := p.ask("raise", "list")
 		return strings.Contains(out, id)

@@ -230,10 +230,7 @@ func (b *Book) Stats() BookStats {
 	if r := s.RefusedText; r != nil && r.Version < now.version {
 		s.RefusedText = nil
 	}
-	s.Blocks = now.Set.countBlocks()
-	if now.blocks != nil {
-		s.Blocks += len(now.blocks.all)
-	}
+	s.Blocks = now.Set.countBlocks() + len(b.Blocks())
 	s.Blocked = make(map[string]uint64, blockKinds)
 	for kind := range blockKinds {
 		s.Blocked[kind.String()] = b.blocked[kind].Load()

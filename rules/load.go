@@ -84,7 +84,7 @@ func (b *Book) enforceText(set *Set, published *PublishedText) error {
 			if bytes.Equal(set.text, old.text) {
 				return nil
 			}
-			return set.versionAt.errorf("version is %d, and a published text with this version is in force: raise it", set.version)
+			return errorAt(set.versionAt, "version is %d, and a published text with this version is in force: raise it", set.version)
 		}
 	}
 	s, err := newSnapshot(b.node, set)
@@ -115,7 +115,7 @@ func (b *Book) enforceText(set *Set, published *PublishedText) error {
 // a higher version, because counts in use would keep the old algorithm.
 func (s *Set) follows(old *Set) error {
 	if s.version < old.version {
-		return s.versionAt.errorf(
+		return errorAt(s.versionAt,
 			"version is %d, below %d, which is in force: counts in use would keep the numbers of version %d; to go back to an older text, give it a version above %d",
 			s.version, old.version, old.version, old.version)
 	}
@@ -123,7 +123,7 @@ func (s *Set) follows(old *Set) error {
 	for _, l := range s.limits {
 		was := old.names[l.Name]
 		if was != nil && was.base.Algorithm != l.base.Algorithm && s.version == old.version {
-			errs = append(errs, l.place.errorf("limit %q was a %s and is a %s, at version %d: a new algorithm needs a version above %d",
+			errs = append(errs, errorAt(l.place, "limit %q was a %s and is a %s, at version %d: a new algorithm needs a version above %d",
 				l.Name, was.base.Algorithm, l.base.Algorithm, s.version, old.version))
 		}
 	}

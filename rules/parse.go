@@ -74,7 +74,7 @@ func (p *parser) file(v strictyaml.Value) {
 	m := v.Map(fileFields...)
 	s := p.set
 	m.Get("$schema").Text()
-	s.version, s.versionAt = m.Get("version").Uint(), positionOf(m.Get("version"))
+	s.version, s.versionAt = m.Get("version").Uint(), m.Get("version").ErrorAt("")
 	s.enabled = !m.Get("enabled").Present() || m.Get("enabled").Bool()
 	s.ignoreCase = m.Get("ignore_case").Bool()
 	p.ipv6 = cmp.Or(int(m.Get("ipv6_prefix").Int(32, 128)), defaultIPv6)
@@ -131,9 +131,6 @@ func (p *parser) clients(to *clients[string], m strictyaml.Map, like *Block) {
 
 // deny reads the clients and keys that are blocked, after the rules.
 func (p *parser) deny(v strictyaml.Value) {
-	if !v.Present() {
-		return
-	}
 	s := p.set
 	for _, item := range readItems(v) {
 		m := item.Map(denyFields...)

@@ -75,7 +75,7 @@ func (p *parser) limit(r *Rule, l *Limit, v strictyaml.Value, m strictyaml.Map) 
 	if l.base.Algorithm == weir.InFlight {
 		l.base.Ban = weir.Ban{}
 	}
-	l.place = positionOf(at)
+	l.place = at.ErrorAt("")
 	l.base.Zone = p.zone(m.Get("zone"), calendar.Present())
 	if !calendar.Present() && l.base.Algorithm != weir.InFlight {
 		m.Get("per").Required()

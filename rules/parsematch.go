@@ -11,26 +11,22 @@ import (
 )
 
 func (p *parser) match(r *Rule, v, rule strictyaml.Value) {
-	r.methods, r.When.Path = everyMethod, "/"
-	at := v
-	var not strictyaml.Value
+	m, at := v.Map(matchFields...), rule
 	if v.Present() {
-		m := v.Map(matchFields...)
-		not = m.Get("not")
-		r.When.Methods, r.methods = p.methods(m.Get("method"))
-		r.When.Hosts = p.hosts(m.Get("host"))
-		if path := m.Get("path"); path.Present() {
-			at, r.When.Path = path, path.Text()
-			if !path.IsText() {
-				r.When.Path = "/"
-			}
-		}
-		r.When.Headers = p.headers(m.Get("header"))
-		r.When.Tiers, r.tiers = p.tiersOf(m.Get("tier"))
-		r.When.Clients, _ = p.clientsOf(m)
-	} else {
-		at = rule
+		at = v
 	}
+	r.When.Methods, r.methods = p.methods(m.Get("method"))
+	r.When.Hosts = p.hosts(m.Get("host"))
+	r.When.Path = "/"
+	if path := m.Get("path"); path.Present() {
+		at = path
+		if text := path.Text(); path.IsText() {
+			r.When.Path = text
+		}
+	}
+	r.When.Headers = p.headers(m.Get("header"))
+	r.When.Tiers, r.tiers = p.tiersOf(m.Get("tier"))
+	r.When.Clients, _ = p.clientsOf(m)
 	pattern, err := parsePattern(r.When.Path)
 	if err != nil {
 		at.Errorf("%v", err)
@@ -38,7 +34,7 @@ func (p *parser) match(r *Rule, v, rule strictyaml.Value) {
 	}
 	r.key.pattern = pattern
 	p.insertions = append(p.insertions, insertion{at: at, rule: r, pattern: pattern})
-	if not.Present() {
+	if not := m.Get("not"); not.Present() {
 		p.exceptions(r, pattern, not)
 	}
 }

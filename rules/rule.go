@@ -9,6 +9,7 @@ import (
 
 	"github.com/weir-go/weir"
 	"github.com/weir-go/weir/internal/enum"
+	"github.com/weir-go/weir/internal/strictyaml"
 )
 
 // Rule is a rule of a Set. Rules are shared, and must not be changed.
@@ -167,7 +168,7 @@ type Limit struct {
 	factor int64        // by which the numbers are multiplied, in percent; 0 for 100
 	keep   keep
 	soft   Soft
-	place  position // position of the algorithm in the file, or of the limit if it states no algorithm
+	place  *strictyaml.Error // has the position of the algorithm in the file, or of the limit if it states no algorithm
 }
 
 // ForTier returns the limit for a tier, outside of time windows unless l is of At or Snapshot.InForce. The name is the same for all tiers, so that a key keeps its

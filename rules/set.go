@@ -9,20 +9,11 @@ import (
 	"github.com/weir-go/weir/internal/strictyaml"
 )
 
-// position is a line and a column in a file, both from 1.
-type position struct {
-	file         string
-	line, column int
-}
-
-func positionOf(v strictyaml.Value) position {
-	at := v.ErrorAt("")
-	return position{at.File, at.Line, at.Column}
-}
-
-// errorf returns an error at the position.
-func (p position) errorf(format string, args ...any) error {
-	return strictyaml.NewError(p.file, p.line, p.column, fmt.Sprintf(format, args...))
+// errorAt returns an error at the position of another error.
+func errorAt(at *strictyaml.Error, format string, args ...any) error {
+	e := *at
+	e.Message = fmt.Sprintf(format, args...)
+	return &e
 }
 
 // Set is the compiled rules of a file. A Set is safe for concurrent use because it never changes
@@ -30,7 +21,7 @@ func (p position) errorf(format string, args ...any) error {
 type Set struct {
 	text        []byte
 	version     uint64
-	versionAt   position
+	versionAt   *strictyaml.Error // has the position
 	warnings    []error
 	enabled     bool
 	ignoreCase  bool // as if each request had IgnoreCase

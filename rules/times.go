@@ -42,10 +42,7 @@ func (w *TimeWindow) String() string {
 		text = "each day"
 	}
 	if w.to-w.from < minutesOfDay {
-		to := w.to
-		if to > minutesOfDay {
-			to -= minutesOfDay
-		}
+		to := (w.to-1)%minutesOfDay + 1
 		text += fmt.Sprintf(" from %02d:%02d to %02d:%02d", w.from/60, w.from%60, to/60, to%60)
 	}
 	return text + ", " + w.zone.String()

@@ -82,8 +82,8 @@ func (c *counts) newCount(variant int) (Count, error) {
 	return made, err
 }
 
-// of returns the Limiters of a variant.
-func (c *counts) of(variant int) *Count {
+// find returns the Limiters of a variant.
+func (c *counts) find(variant int) *Count {
 	if variant < len(c.first) {
 		return &c.first[variant]
 	}
@@ -139,7 +139,7 @@ func newCount(node *weir.Node, l *Limit, numbers weir.Limit) (c Count, err error
 // override of the key or, without an override, of its value, or of the tier and time. The Count is shared, and must not be
 // changed.
 func (s *Snapshot) Count(l *Limit, tier, key string) *Count {
-	c := s.counts[l.Index].of(l.variant(tier, key))
+	c := s.counts[l.Index].find(l.variant(tier, key))
 	if of := s.overrides[l.Index]; of != nil {
 		if o := of[c.Limiter.ID(key)]; o != nil {
 			return &o.count

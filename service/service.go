@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"os"
@@ -61,12 +62,29 @@ type Service struct {
 	leaveWithin time.Duration
 }
 
-// Start starts the node and opens the rules. Serve and Close stop both.
+// Start starts the node and opens the rules. Serve and Close stop both. A Source with a method Close() error is
+// closed also if Start returns an error.
 func Start(ctx context.Context, o Options) (*Service, error) {
 	source, err := o.source()
-	if err != nil {
-		return nil, err
+	var node *weir.Node
+	if err == nil {
+		node, err = o.startNode(ctx)
 	}
+	if err != nil {
+		return nil, errors.Join(err, o.closeSource())
+	}
+	s := &Service{Node: node, leaveWithin: cmp.Or(o.LeaveWithin, 15*time.Second)}
+	if source == nil {
+		return s, nil
+	}
+	if s.Book, err = rules.OpenSource(ctx, node, source, rules.BookOptions{Logger: o.Node.Logger, Cache: o.RulesCache}); err != nil {
+		return nil, errors.Join(err, node.Close())
+	}
+	return s, nil
+}
+
+// startNode starts the node, with the secrets and the seed of the file Shared.
+func (o *Options) startNode(ctx context.Context) (*weir.Node, error) {
 	if o.Shared != "" {
 		secrets, seed, err := weir.ReadSecrets(o.Shared)
 		if err != nil {
@@ -81,18 +99,15 @@ func Start(ctx context.Context, o Options) (*Service, error) {
 			o.Node.Seed = seed
 		}
 	}
-	node, err := weir.Start(ctx, o.Node)
-	if err != nil {
-		return nil, err
+	return weir.Start(ctx, o.Node)
+}
+
+// closeSource closes the Source that no Book has taken, if there is one to close.
+func (o *Options) closeSource() error {
+	if c, is := o.Source.(io.Closer); is {
+		return c.Close()
 	}
-	s := &Service{Node: node, leaveWithin: cmp.Or(o.LeaveWithin, 15*time.Second)}
-	if source == nil {
-		return s, nil
-	}
-	if s.Book, err = rules.OpenSource(ctx, node, source, rules.BookOptions{Logger: o.Node.Logger, Cache: o.RulesCache}); err != nil {
-		return nil, errors.Join(err, node.Close())
-	}
-	return s, nil
+	return nil
 }
 
 // source returns the source of the rules, or nil if there are no rules.

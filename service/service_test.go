@@ -94,6 +94,34 @@ func TestStartReturnsErrors(t *testing.T) {
 	require.ErrorIs(t, err, weir.ErrInvalid)
 }
 
+// closable counts the calls of Close.
+type closable struct {
+	rules.Source
+	closed int
+}
+
+func (s *closable) Close() error {
+	s.closed++
+	return nil
+}
+
+func TestStartClosesSourceIfItReturnsError(t *testing.T) {
+	for name, o := range map[string]Options{
+		"two sources": {Rules: "rules.yaml"},
+		"no secrets":  {Shared: "none"},
+		"no node":     {Node: weir.Config{Bind: "x"}},
+		"no rules":    {},
+	} {
+		source, err := rules.NewSource(write(t, "rules: 5\n"), rules.SourceOptions{})
+		require.NoError(t, err)
+		s := &closable{Source: source}
+		o.Source = s
+		_, err = Start(t.Context(), o)
+		require.Error(t, err, name)
+		require.Equal(t, 1, s.closed, name)
+	}
+}
+
 func TestServiceStartsFromRulesCache(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, "version: 3\nrules: [{name: r, key: ip, limit: {rate: 1, per: 1m}}]\n")

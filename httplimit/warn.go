@@ -6,18 +6,21 @@ import (
 	"time"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/rules"
 )
 
 // warn marks the limits of which the part Warn, or more, is used after an admitted request. It counts a
 // warning for each rule, and passes new warnings to OnWarn.
 func (m *Middleware) warn(o *Outcome) {
+	var counted *rules.Rule
 	for i := range o.Verdicts {
 		v := &o.Verdicts[i]
 		if v.limit == nil || v.limit.Warn == 0 || !v.hasState() || !isUsed(&v.Decision, v.limit.Warn) {
 			continue
 		}
-		if v.Warned = true; i == 0 || o.Verdicts[i-1].Rule != v.Rule || !o.Verdicts[i-1].Warned {
+		if v.Warned = true; v.Rule != counted {
 			o.Snapshot.CountWarning(v.Rule)
+			counted = v.Rule
 		}
 		o.warned = true
 		if m.o.OnWarn != nil && m.warnings.isNew(v, m.now()) {

@@ -22,6 +22,7 @@ func TestAdmittedRequestIsWarned(t *testing.T) {
 		"warn: 100%, limit: {algorithm: token_bucket, rate: 1, per: 1h, burst: 2}":                  {"", `!"r";used=100`, "-"},
 		"limits: [{rate: 9, per: 1m, name: a, warn: 20%}, {rate: 3, per: 1h}], warn: 50%":           {"", `!!"r/a";used=22, "r/2";used=66`, `"r/a";used=33, "r/2";used=100`, "-"},
 		"limits: [{rate: 9, per: 1m, name: a}, {rate: 4, per: 1h, warn: 50%}]":                      {"", `!"r/2";used=50`},
+		"limits: [{rate: 2, per: 1m}, {rate: 9, per: 1h}, {rate: 3, per: 24h}], warn: 50%":          {`!"r/1";used=50`, `!"r/1";used=100, "r/3";used=66`, "-"},
 		"warn: 90%, limit: {rate: 2, per: 1h, tiers: {paid: {rate: 1}}}":                            {`!"r";used=100`, "-"},
 		"warn: 80%, limit: {algorithm: fixed_window, rate: 2, per: 1h}, soft: {over: 50%, for: 1h}": {"", `!"r";used=100`, `"r";used=100`, "-"},
 		"warn: 80%, limit: {algorithm: fixed_window, rate: 2, per: 1h}, refund_on: {status: 200}":   {"", ""},
@@ -30,8 +31,8 @@ func TestAdmittedRequestIsWarned(t *testing.T) {
 		"enabled: false, warn: 50%, limit: {rate: 1, per: 1h}":                                      {"", ""},
 		"enforce: 0.0001%, warn: 50%, limit: {rate: 1, per: 1h}":                                    {"", ""},
 		"limit: {rate: 2, per: 1h, warn: 50%}, match: {path: /other}":                               {"", ""},
-		"limit: {rate: 1, per: 1h}":                                                                 {"", "-"},
-		"warn: 50%, limit: {rate: 2, per: 1h}, cost: 0":                                             {"", ""},
+		"limit: {rate: 1, per: 1h}":                     {"", "-"},
+		"warn: 50%, limit: {rate: 2, per: 1h}, cost: 0": {"", ""},
 	} {
 		events := 0
 		o := Options{Tier: HeaderValue("X-Tier"), OnWarn: func(v *Verdict) {

@@ -46,7 +46,7 @@ type Options struct {
 	Clients bool
 
 	// Trace returns the ID of the trace of a check, or "". The goroutine of the check
-	// calls Trace, only for recorded checks. If nil, records have no trace.
+	// calls Trace, only for checks of which records are queued or dropped. If nil, records have no trace.
 	Trace func(ctx context.Context) string
 
 	Queue   int           // maximum number of queued records; further records are dropped. 8,192 if zero (3 MB, plus the length of the texts), at most 1,048,576

@@ -16,7 +16,7 @@ type Record struct {
 	Limit   string    `json:"limit"`            // name of the limit
 	Version uint64    `json:"version"`          // Limit.Version
 	ID      ID        `json:"id"`               // Limiter.ID of the key. Zero for a key above 1 KiB
-	Key     string    `json:"key,omitempty"`    // text of the key, only with Options.Keys. JSON has U+FFFD for bytes that are not UTF-8
+	Key     string    `json:"key,omitempty"`    // text of the key, only with Options.Keys; empty for a key above 1 KiB. JSON has U+FFFD for bytes that are not UTF-8
 	Units   int64     `json:"units"`            // units that the check asked for
 
 	Operation string `json:"operation"`          // weir.DecisionEvent.Operation: take, at_most, reserve, debit, wait or hold

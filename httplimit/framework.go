@@ -35,8 +35,9 @@ type FrameworkOptions[C any] struct {
 	// Denied is not called if the client has gone away.
 	Denied func(C, *Outcome) error
 
-	// OnDecision receives the Outcome of each request that met a limit, or was refused because of
-	// its path, before the handlers run or the request is denied. It must not keep the Outcome.
+	// OnDecision receives the Outcome of each request that met a limit, or is refused without one (by a
+	// block, or because of its path), before the handlers run or the request is denied. It must not keep
+	// the Outcome.
 	OnDecision func(C, *Outcome)
 
 	OnWarn func(*Verdict) // as in Options

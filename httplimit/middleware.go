@@ -111,14 +111,14 @@ type Options struct {
 	KeepOutcome bool
 
 	// OnWarn receives the Verdict of a limit after an admitted request, if the used part of the limit is at
-	// least the warn of its rule. It is called at most once for each key and window (Per, or less until the limit is
+	// least its rules.Limit.Warn. It is called at most once for each key and window (Per, or less until the limit is
 	// free again; a minute for in_flight) by each Middleware, unless more than a few thousand keys are
 	// warned at a time. OnWarn must not retain the Verdict, and must not block. OnWarn is only for New.
 	OnWarn func(*Verdict)
 
-	// OnDecision receives the Outcome of each request that met a rule, or was refused because of
-	// its path, before it is admitted or answered. OnDecision must not retain the Outcome, and must not
-	// block.
+	// OnDecision receives the Outcome of each request that met a rule, or is refused without one (by a
+	// block, or because of its path), before it is admitted or answered. OnDecision must not retain the
+	// Outcome, and must not block.
 	OnDecision func(*http.Request, *Outcome)
 
 	Logger *slog.Logger // slog.Default if nil. The Logger never receives a key

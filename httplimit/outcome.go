@@ -105,7 +105,7 @@ type Verdict struct {
 
 	policy string // item of the field RateLimit-Policy; computed later if empty
 	asked  way
-	limit  *rules.Limit // nil under ByLimiter and Judge
+	limit  *rules.Limit // nil under ByLimiter, and under Judge if no rule has warnings
 	begin  int          // start and end of its key in scratch.keys
 	end    int
 }

@@ -91,21 +91,13 @@ func (a *api) showClient(r *request) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	s := r.rules
-	var answer clientStatus
-	var all []statusPeek
-	if all, answer.NotCovered = c.limits(s); after != "" {
-		l, err := findLimit(s, after)
-		if err != nil {
-			return 0, nil, err
-		}
-		all = slices.DeleteFunc(all, func(p statusPeek) bool { return p.limit.Index <= l.Index })
-	}
-	if b := s.Block(&c.request); b != nil {
+	all, others := c.limits(r.rules)
+	answer := clientStatus{NotCovered: others}
+	if b := r.rules.Block(&c.request); b != nil {
 		shown := showControl(&b.Control)
 		answer.Block = &clientBlock{b.Kind.String(), shown.Until, shown.By, shown.Reason}
 	}
-	answer.keyStatus, err = a.peekAll(r, &c.request, all)
+	answer.keyStatus, err = a.peekAll(r, &c.request, all, after)
 	return http.StatusOK, answer, err
 }
 
@@ -231,10 +223,18 @@ func (a *api) restoreClient(r *request) (int, any, error) {
 	return http.StatusOK, answer, nil
 }
 
-// peekAll returns the state of counts of a request's client, of at most maxStatusLimits.
-func (a *api) peekAll(r *request, of *rules.Request, peeks []statusPeek) (answer keyStatus, err error) {
+// peekAll returns the state of counts of a request's client, of at most maxStatusLimits. If after is not
+// empty, it is the last limit of the response before.
+func (a *api) peekAll(r *request, of *rules.Request, peeks []statusPeek, after string) (answer keyStatus, err error) {
 	s := r.rules
 	answer = keyStatus{Version: s.Version(), Enabled: s.Enabled(), Exempt: s.Exempt(of), Tier: s.Tier(of.Tier)}
+	if after != "" {
+		l, err := findLimit(s, after)
+		if err != nil {
+			return answer, err
+		}
+		peeks = slices.DeleteFunc(peeks, func(p statusPeek) bool { return p.limit.Index <= l.Index })
+	}
 	if len(peeks) > maxStatusLimits {
 		peeks = peeks[:maxStatusLimits]
 		answer.Next = peeks[maxStatusLimits-1].limit.Name

@@ -55,14 +55,6 @@ type list struct {
 	read func(object func(fields ...field))
 }
 
-// namesOf returns the names of fields.
-func namesOf(fields []field) (names []string) {
-	for _, f := range fields {
-		names = append(names, f.name)
-	}
-	return names
-}
-
 // faults are the errors in a request, so that a response can report all of them.
 type faults []string
 
@@ -79,7 +71,10 @@ func (w faults) err() error {
 
 // checkNames adds the given names that are not among the fields, and sorts given.
 func (w *faults) checkNames(kind string, given []string, fields []field) {
-	known := namesOf(fields)
+	var known []string
+	for _, f := range fields {
+		known = append(known, f.name)
+	}
 	slices.Sort(given)
 	for _, name := range given {
 		if !slices.Contains(known, name) {

@@ -96,19 +96,11 @@ func (a *api) status(r *request) (int, any, error) {
 	if err := q.complete(r.URL.Query().Has("key"), headers); err != nil {
 		return 0, nil, err
 	}
-	from := -1
-	if after != "" {
-		l, err := findLimit(s, after)
-		if err != nil {
-			return 0, nil, err
-		}
-		from = l.Index
-	}
-	peeks, err := q.selectLimits(s, rule, from, s.Tier(q.request.Tier))
+	peeks, err := q.selectLimits(s, rule, s.Tier(q.request.Tier))
 	if err != nil {
 		return 0, nil, err
 	}
-	answer, err := a.peekAll(r, &q.request, peeks)
+	answer, err := a.peekAll(r, &q.request, peeks, after)
 	return http.StatusOK, answer, err
 }
 
@@ -146,9 +138,8 @@ type statusPeek struct {
 
 // selectLimits returns the counts of the rules of a tier for which the query has a key. If only is not
 // empty, selectLimits leaves out all rules but the rule with this name, and returns an error if no rule
-// has the name. It leaves out limits whose index is at most after, and returns at most maxStatusLimits + 1
-// counts.
-func (q *statusQuery) selectLimits(s *rules.Snapshot, only string, after int, tier string) (peeks []statusPeek, err error) {
+// has the name.
+func (q *statusQuery) selectLimits(s *rules.Snapshot, only, tier string) (peeks []statusPeek, err error) {
 	var known []string
 	for _, r := range s.Rules() {
 		known = append(known, r.Name)
@@ -160,9 +151,7 @@ func (q *statusQuery) selectLimits(s *rules.Snapshot, only string, after int, ti
 			continue
 		}
 		for i := range r.Limits {
-			if l := &r.Limits[i]; l.Index > after && len(peeks) <= maxStatusLimits {
-				peeks = append(peeks, statusPeek{r, l, key})
-			}
+			peeks = append(peeks, statusPeek{r, &r.Limits[i], key})
 		}
 	}
 	if only != "" && !slices.Contains(known, only) {

@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/weir-go/weir"
@@ -11,15 +12,12 @@ import (
 // of the first rule that has a pattern.
 func (s *scratch) caller() *weir.Caller {
 	c, verdicts := CallerOf(&s.request), s.outcome.Verdicts
-	if len(verdicts) > 0 {
-		c.Tier = verdicts[0].Tier
-	}
 	pattern := ""
 	if s.http != nil {
 		pattern = s.http.Pattern
 	}
-	for i := 0; pattern == "" && i < len(verdicts); i++ {
-		pattern = verdicts[i].Rule.When.Path
+	for i := range verdicts { // all have the tier of the request
+		c.Tier, pattern = verdicts[i].Tier, cmp.Or(pattern, verdicts[i].Rule.When.Path)
 	}
 	if !strings.Contains(pattern, " ") { // the pattern lacks the method
 		pattern = strings.TrimSpace(s.request.Method + " " + pattern)

@@ -57,7 +57,6 @@ type Limit struct {
 
 const (
 	defaultMaxPause  = 5 * time.Minute
-	longestMaxPause  = weir.MaxPause
 	mostAttempts     = 10
 	defaultRetryPart = 0.1
 )
@@ -118,7 +117,7 @@ func (o *Options) validate() error {
 		}
 	}
 	refuse(len(o.Limits) == 0, "Limits is empty: give at least one Limit, or use no Gate")
-	refuse(o.MaxPause < time.Millisecond || o.MaxPause > longestMaxPause, "MaxPause is %v: it must be from 1ms to %v", o.MaxPause, longestMaxPause)
+	refuse(o.MaxPause < time.Millisecond || o.MaxPause > weir.MaxPause, "MaxPause is %v: it must be from 1ms to %v", o.MaxPause, weir.MaxPause)
 	refuse(o.Attempts < 0 || o.Attempts > mostAttempts, "Attempts is %d: it must be from 0 to %d", o.Attempts, mostAttempts)
 	refuse(!(o.RetryPart > 0 && o.RetryPart <= 1), "RetryPart is %v: it must be above 0 and at most 1", o.RetryPart)
 	return errors.Join(errs...)

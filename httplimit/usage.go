@@ -134,7 +134,7 @@ func windowOf(l weir.Limit) string {
 	return enum.Duration(l.Per)
 }
 
-// Usage returns a handler that answers GET with the Usage of its caller, as JSON. The caller is identified by
+// Usage returns a handler that answers GET and HEAD with the Usage of its caller, as JSON. The caller is identified by
 // the same Options as the requests of Handler, so that it cannot ask about another caller. The parameters path
 // and method select the limits of a request; without them, all limits of the caller are shown. The handler
 // spends no units, so its route should be outside of Handler, or in match.not of the rules. A Handler in

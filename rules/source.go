@@ -29,8 +29,9 @@ type Source interface {
 	// different version, until ctx is done. The Book passes "" in the first call and after an error.
 	//
 	// With an error, the text cannot be read now. The Book keeps its rules, logs the error unless it has the
-	// text of the last error, and calls Next again after a delay, which doubles from 100 ms to 5 s. Each
-	// attempt to read must have a timeout. An error that wraps fs.ErrNotExist states that there is no text.
+	// text of the last error, and calls Next again after a random delay, whose maximum doubles from 100 ms to
+	// 5 s. Each attempt to read must have a timeout. An error that wraps fs.ErrNotExist states that there is
+	// no text.
 	Next(ctx context.Context, known string) (Text, error)
 }
 
@@ -127,7 +128,8 @@ func OpenSource(ctx context.Context, node *weir.Node, source Source, o BookOptio
 }
 
 // readFirst puts the text of the cache in force, and then the present text of the source, as a later text. It
-// returns the version of the text that the source had. The error is nil if either text is in force.
+// returns the version of the text that the source had. The error is nil if either text is in force, unless ctx
+// is done and the text of the source is not in force.
 func (b *Book) readFirst(ctx context.Context) (known string, err error) {
 	wait, uncached := firstWait, error(nil)
 	if b.cache != "" {

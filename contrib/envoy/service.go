@@ -134,9 +134,13 @@ func New(node *weir.Node, cfg *Config, o Options) (*Service, error) {
 }
 
 // Use replaces the Config. Counts are kept: if the path and the unit of a descriptor are
-// unchanged, its used units stay used, even if the number of requests has changed. If
-// there is an error, the previous Config stays in force.
+// unchanged, its used units stay used, even if the number of requests has changed. The
+// error is weir.ErrInvalid or weir.ErrClosed. After an error, the previous Config stays in
+// force.
 func (s *Service) Use(cfg *Config) error {
+	if cfg == nil {
+		return fmt.Errorf("%w Service.Use: the Config is nil: pass one that Load returned", weir.ErrInvalid)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b := &book{cfg, make(map[*limit]*weir.Limiter)}

@@ -435,6 +435,7 @@ func TestInvalidArgumentsAreRefused(t *testing.T) {
 	_, err = New(node, cfg, Options{Scope: 9})
 	require.ErrorIs(t, err, weir.ErrInvalid)
 	s := serviceOf(t, node, basic, Options{})
+	require.ErrorIs(t, s.Use(nil), weir.ErrInvalid)
 	require.NoError(t, node.Close())
 	_, err = New(node, cfg, Options{})
 	require.ErrorIs(t, err, weir.ErrClosed)

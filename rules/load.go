@@ -130,6 +130,4 @@ func (s *Set) follows(old *Set) error {
 	return errors.Join(errs...)
 }
 
-func hashOf(text []byte) string {
-	return fullHashOf(text)[:12]
-}
+func hashOf(text []byte) string { return fullHashOf(text)[:12] }

@@ -370,11 +370,10 @@ func (p *parser) key(r *Rule, v strictyaml.Value) {
 		v.Errorf("key has %d parts: use at most %d", len(parts), maxParts)
 	}
 	for _, item := range parts {
+		text := item.Text()
 		if !item.IsText() {
-			item.Text()
 			continue
 		}
-		text := item.Text()
 		new, ok := partOf(text)
 		if !ok {
 			item.Errorf("unknown key %q: %s", text, enum.Suggest(text, knownKeys))

@@ -40,17 +40,15 @@ func (m *Meter) RecordDone(started, now time.Time, latency time.Duration, failed
 }
 
 // RecordFailure counts a request that fails after its response has begun.
-func (m *Meter) RecordFailure() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.sum.Failed++
-}
+func (m *Meter) RecordFailure() { m.count(&m.sum.Failed) }
 
 // RecordDenial counts a denied request.
-func (m *Meter) RecordDenial() {
+func (m *Meter) RecordDenial() { m.count(&m.sum.Denied) }
+
+func (m *Meter) count(n *int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.sum.Denied++
+	*n++
 }
 
 // Take returns the measurements since the last call.

@@ -75,7 +75,7 @@ func (m *Middleware) decide(ctx context.Context, s *scratch) {
 }
 
 // Judge decides with the limits of the Verdicts, like for a request that meets their rules, and
-// sets the Decisions, Soft, the Status and Err. The caller has set the Snapshot, and the Rule, Mode,
+// sets the Decisions, Soft, Warned, the Status and Err. The caller has set the Snapshot, and the Rule, Mode,
 // Limiter, Key, Tier, Units and Overrun of each Verdict. Judge does not wait in a queue. For an
 // enforced in_flight limit the Err is ErrNoEnd. The limit of a rule that is off is not asked, and its
 // Decision is the result of Unasked.

@@ -52,7 +52,7 @@ type ownTexts struct {
 }
 
 // chooseTexts sets the texts of a denial with 429. They are those of the limit with the longest wait,
-// among the limits that deny and whose rules have texts.
+// among the limits that deny by their counts and whose rules have texts.
 func (o *Outcome) chooseTexts(now func() time.Time) {
 	for i := range o.Verdicts {
 		v := &o.Verdicts[i]

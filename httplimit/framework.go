@@ -16,8 +16,8 @@ type FrameworkOptions[C any] struct {
 	Client *ClientAddress
 
 	// Key returns the text whose count a request spends from. If the text is empty or Key is nil, the
-	// request spends from the count of the address of the client. Key is only for ByLimiter,
-	// because rules have their own keys.
+	// request spends from the count of the address of the client, or of the /64 of an IPv6 address. Key is
+	// only for ByLimiter, because rules have their own keys.
 	Key func(C) string
 
 	// User, APIKey and Tier identify the caller by means that cannot be forged. They return ""

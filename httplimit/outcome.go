@@ -28,7 +28,7 @@ func (e *ErrNoEnd) Error() string {
 	return fmt.Sprintf("%v limit %q: it is in_flight, and this call does not learn when the request ends, like a proxy's auth request; use Middleware.Handler, Begin or BeginCheck, or POST /v1/request with a ttl, or exclude such requests from its rule", weir.ErrInvalid, e.Limit)
 }
 
-// Outcome is the result for a request that met a rule.
+// Outcome is the result for a request that met a rule, or was refused without one.
 type Outcome struct {
 	Snapshot *rules.Snapshot // the rules that were used
 	Status   int             // status of the response: 429, 413, 503, 403, 400 or StatusClientGone; 0 if the request is admitted

@@ -120,7 +120,7 @@ type Store struct {
 	revision uint64
 	values   int // number of entries that are not tombstones
 	bytes    int // size of all entries
-	live     int // size of all values
+	live     int // size of all values with their names
 	dropped  uint64
 	changed  chan struct{}            // closed by the next change; nil if no caller waits
 	snapshot atomic.Pointer[snapshot] // the present contents; nil until a caller needs them

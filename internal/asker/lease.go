@@ -33,7 +33,7 @@ const (
 	refusedFor = 20 * time.Millisecond
 )
 
-// A node has at most leaseSets*leaseWays leases, in 1.5 MB. Each ID belongs to one of the
+// A node has at most leaseSets*leaseWays leases, in 2.9 MB. Each ID belongs to one of the
 // sets. While a set is full of leases, no further lease is requested for its IDs.
 const (
 	leaseSets = 1 << 11
@@ -60,8 +60,8 @@ const (
 //
 // When a lease ends or is replaced, its unspent units are returned to the owner, together
 // with the number of spent units, so that the owner knows as soon as possible that no units
-// will be returned any more. A single goroutine, Run, returns and renews leases, so no check
-// waits for that.
+// will be returned any more. Run renews leases, and returns most of them, so no check waits for that. A check
+// whose lease has expired or is too small returns it itself, without waiting for an answer.
 type leases struct {
 	sets   atomic.Pointer[[leaseSets]leaseSet] // nil until a key is hot
 	live   bitmap                              // sets with leases

@@ -333,8 +333,8 @@ type Top struct {
 	Silent  []string `json:"silent"`
 }
 
-// TopKey is a key with its counts. Key is nil if no member knows the text of the key. weir.TopKey
-// describes the accuracy of the counts.
+// TopKey is a key with its counts. Key is nil unless a member that answered has the text of the key and may
+// send it (weir.Node.TopKeys). weir.TopKey describes the accuracy of the counts.
 type TopKey struct {
 	Limit       string  `json:"limit"`
 	ID          string  `json:"id"`

@@ -8,8 +8,8 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// Ban is a banned key. Key is nil if no member knows the text of the key, and Since if the node that began
-// the ban has ended. weir.BannedKey describes the fields.
+// Ban is a banned key. Key is nil unless a member that answered has the text of the key and may send it
+// (weir.Node.TopKeys). weir.BannedKey describes when Since is known, and the other fields.
 type Ban struct {
 	Limit  string     `json:"limit"`
 	ID     string     `json:"id"`

@@ -10,8 +10,8 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// Suggestion is an override that would end the denials of a hot key. Key is nil if no member knows the text
-// of the key. rules.Suggestion describes the other fields.
+// Suggestion is an override that would end the denials of a hot key. Key is nil if no member sends the text
+// of the key, or if the key is not among the 100 with the most denials. rules.Suggestion describes the other fields.
 type Suggestion struct {
 	Limit  string    `json:"limit"`
 	ID     string    `json:"id"`

@@ -305,7 +305,8 @@ func (ch *changes) raise(shards []atomic.Uint64) {
 	}
 }
 
-// touch records an ID with or without a count.
+// touch records an ID with or without a count. It does nothing before Track, and if the shard has
+// maxTouched IDs.
 func (sh *shard) touch(id ID) {
 	ch := sh.changes
 	if ch == nil || len(ch.touched) >= maxTouched || slices.Contains(ch.touched, id) {

@@ -51,7 +51,7 @@ func (h *Handover) age() time.Duration {
 }
 
 // UnjoinedTime returns for how long this node has counted alone since its start although Config.Join names
-// other nodes, and 0 if it has met a member or names none. c is the state of the cluster now.
+// other nodes, and 0 if it has met a member, has ended or names none. c is the state of the cluster now.
 func (h *Handover) UnjoinedTime(c *cluster.Stats) time.Duration {
 	if h.View().Met != 0 || len(c.Unanswered) == 0 || h.cfg.Env.Ended() {
 		return 0

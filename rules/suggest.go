@@ -82,7 +82,7 @@ func (b *Book) suggest(s *Snapshot, denied []weir.TopKey, bans []weir.BannedKey)
 }
 
 // suggestionFor returns the suggestion for a key of an enforced rule with Raise. It returns nil if the key is not
-// hot or is blocked, if its rule has reduced its numbers because of the responses, if its numbers depend on its
+// hot, or is known to be blocked, if its rule has reduced its numbers because of the responses, if its numbers depend on its
 // text, which is not known, if its override has a different Per, or if its Rate is as high as Raise permits.
 func (s *Snapshot) suggestionFor(k *weir.TopKey, now time.Time) *Suggestion {
 	l := s.names[k.Limit]

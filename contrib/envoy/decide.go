@@ -21,7 +21,7 @@ type item struct {
 	limit      *limit                           // the limit in the configuration; nil if no limit matches
 	current    *rls.RateLimitResponse_RateLimit // the enforced limit, of the configuration or of the request; nil if there is no limit
 	path       string
-	limiter    *weir.Limiter // nil for a limit of zero units
+	limiter    *weir.Limiter // nil for a limit of zero units, and if current is nil
 	key        string
 	hits       int64
 	how        how

@@ -64,8 +64,9 @@ type Options struct {
 	Logger *slog.Logger // slog.Default if nil; never receives a value of a descriptor
 
 	// OnDecision is called for each descriptor that has a limit or is unlimited by the
-	// configuration, and is not replaced, before the response is sent. OnDecision must not
-	// block, and may be nil.
+	// configuration, and is not replaced, before the response is sent. It is not called for a
+	// request of a blocked client, for a request that is too large or fails, and for a Commit
+	// of a reservation. OnDecision must not block, and may be nil.
 	OnDecision func(context.Context, *Decided)
 }
 

@@ -95,7 +95,7 @@ func (a *api) deleteBlock(r *request) (int, any, error) {
 	case id != "" && b == blocked{}:
 		err = a.book.UnblockName(id)
 	case id != "":
-		err = refuse(http.StatusBadRequest, "id is of a whole block: send it alone")
+		err = refuse(http.StatusBadRequest, "id names a whole block: send no other field")
 	default:
 		var text string
 		var block rules.Block

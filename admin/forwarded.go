@@ -164,7 +164,7 @@ func (a *api) readForwarded(described *rules.Request, r *request, field string, 
 	}
 	described.Header, described.Length = r.Header, -1
 	if described.Path == "" || described.Path[0] != '/' && described.Path != "*" {
-		return refuse(http.StatusBadRequest, "the path of the request is %q: it begins with /", shorten(described.Path))
+		return refuse(http.StatusBadRequest, "the path of the request is %q: it must begin with /", shorten(described.Path))
 	}
 	return nil
 }

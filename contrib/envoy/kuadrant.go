@@ -269,6 +269,6 @@ func settle(ctx context.Context, items []item, id string, overdue bool) (settled
 
 // errOtherDescriptors is returned for an id that has more or fewer texts than the request
 // has limits.
-var errOtherDescriptors = fmt.Errorf("%w reservation_id: it is of other descriptors: send those of its Reserve", weir.ErrInvalid)
+var errOtherDescriptors = fmt.Errorf("%w reservation_id: it belongs to other descriptors: send the descriptors of its Reserve", weir.ErrInvalid)
 
 var errNegativeTTL = fmt.Errorf("%w ttl: it is negative, or no duration: leave it out, or use 0 or more", weir.ErrInvalid)

@@ -109,7 +109,7 @@ func (r *reader) descriptor(v strictyaml.Value, path string) *descriptor {
 	key := m.Get("key").Required()
 	d.key = key.Literal()
 	if key.IsText() && d.key == "" {
-		key.Errorf("key is empty: give it the key of the entry that it is for")
+		key.Errorf("key is empty: name the key of the entries that the descriptor is for")
 	} else if err := keyError(d.key); err != nil {
 		key.Errorf("%v", err)
 	}

@@ -102,15 +102,19 @@ func (s *stage) kill(names []string) {
 // recordEnd records that nodes end now. If the end is orderly, the nodes have handed over
 // since began, as far as there was a member to receive. The caller must hold s.mu.
 func (s *stage) recordEnd(began time.Duration, orderly bool, hosts ...int) {
+	lag := time.Duration(0)
 	for _, i := range hosts {
 		h := s.hosts[i]
+		if !orderly && s.Caps.Frame > 0 { // changes wait for frames in which they have room
+			lag = max(lag, h.runs.node.Stats().Stream.Lag)
+		}
 		h.runs.endCallers(s.elapsed())
 		s.ended.add(h.runs.node)
 		h.runs, h.up = nil, false
 	}
 	s.trackAbsences()
 	s.recordMove(hosts...)
-	s.witness.crashes = append(s.witness.crashes, crash{s.elapsed(), hosts, orderly, began})
+	s.witness.crashes = append(s.witness.crashes, crash{s.elapsed(), hosts, orderly, began, lag})
 	s.recordOutages(hosts...)
 }
 

@@ -101,6 +101,7 @@ type crash struct {
 	hosts   []int
 	orderly bool          // the hosts have handed over their counts, as far as there was a member to receive them
 	began   time.Duration // when the hand-over began, or the time in the field at if there was no hand-over
+	lag     time.Duration // how long changes waited for room in the lowered frames of the hosts
 }
 
 // recordGrant adds the units of a witness check to the granted units, and marks the spend
@@ -165,7 +166,7 @@ func (s *stage) lostSpends() (gone [][]bool) {
 					// A check may end after the leave of its node has ended. If the node
 					// then decides alone, no member receives the units.
 					late := c.orderly && g.alone && g.by == h && g.at > c.began-unsent && g.at <= c.at+timeoutOf(s.Scenario)
-					theirs := !c.orderly && slices.Contains(ended, g.by) && g.at > c.at-unsent
+					theirs := !c.orderly && slices.Contains(ended, g.by) && g.at > c.at-max(unsent, replicaAge+c.lag)
 					unsaved := g.at > saved && (all || theirs) || g.units <= 0 && g.by == h && g.at > refundsSaved
 					gone[k][n] = gone[k][n] || late || g.at <= c.at && unsaved
 				}
@@ -265,10 +266,11 @@ func (s *Scenario) isLossy() bool {
 
 // firstCopyDelay returns the maximum time between a spend and its first copy, if copies
 // pass the given number of hops. The region must be whole, as described at the top of
-// this file. If packets are lost, each hop may also have to wait for a pong, because all
+// this file. At each hop, the copy waits for the answer to the previous frame, and then
+// travels. If packets are lost, each hop may also have to wait for a pong, because all
 // members may assume until then that a successor is disconnected.
 func (s *Scenario) firstCopyDelay(hops int) time.Duration {
-	each := 2 * s.maxDelay()
+	each := 3 * s.maxDelay()
 	if s.isLossy() {
 		each += pingPace
 	}

@@ -44,6 +44,7 @@ func TestCrashTakesOnlyUncopiedSpends(t *testing.T) {
 		lost     int64
 	}{
 		{"all are whole", 0, nil, []crash{{at: 12 * s, hosts: []int{b}}}, last},
+		{"changes waited for room in frames", 0, nil, []crash{{at: 12 * s, hosts: []int{b}, lag: 300 * time.Millisecond}}, last | 32},
 		{"another died long before", 0, []Fault{kill(3*s, "c")}, []crash{{at: 3 * s, hosts: []int{c}}, {at: 12 * s, hosts: []int{b}}}, last},
 		{"another died just before", 0, []Fault{kill(11*s, "c")}, []crash{{at: 11 * s, hosts: []int{c}}, {at: 12 * s, hosts: []int{b}}}, all},
 		{"no other is left to have a copy", 0, []Fault{kill(3*s, "a", "c")}, []crash{{at: 3 * s, hosts: []int{a, c}}, {at: 12 * s, hosts: []int{b}}}, all},
@@ -116,11 +117,11 @@ func TestMessageDelayBoundsFirstCopy(t *testing.T) {
 		faults      []Fault
 		way, untold time.Duration
 	}{
-		{"links as they are", nil, 3 * ms, 106 * ms},
-		{"a slow link", []Fault{link("b", weirtest.Link{Latency: 4 * ms, Jitter: ms})}, 6 * ms, 112 * ms},
-		{"a fast link", []Fault{link("b", weirtest.Link{Latency: ms / 2})}, 3 * ms, 106 * ms},
-		{"a node that is paused", []Fault{{Kind: FaultSlow, Nodes: []string{"a"}, Pauses: 30 * ms}}, 63 * ms, 226 * ms},
-		{"a link that loses what is sent", []Fault{link("", weirtest.Link{Loss: 0.01})}, 603 * ms, 1606 * ms},
+		{"links as they are", nil, 3 * ms, 109 * ms},
+		{"a slow link", []Fault{link("b", weirtest.Link{Latency: 4 * ms, Jitter: ms})}, 6 * ms, 118 * ms},
+		{"a fast link", []Fault{link("b", weirtest.Link{Latency: ms / 2})}, 3 * ms, 109 * ms},
+		{"a node that is paused", []Fault{{Kind: FaultSlow, Nodes: []string{"a"}, Pauses: 30 * ms}}, 63 * ms, 289 * ms},
+		{"a link that loses what is sent", []Fault{link("", weirtest.Link{Loss: 0.01})}, 603 * ms, 2209 * ms},
 	} {
 		s := newScene(2, c.faults...)
 		s.Network = weirtest.Link{Latency: ms, Jitter: ms}

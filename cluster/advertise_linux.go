@@ -15,9 +15,9 @@ const (
 	ipv6PreferSrcPublic = 2
 )
 
-// bindToDevice makes a socket use only the routes of an interface, and prefer a permanent IPv6 address
-// to a temporary address, which is replaced every day (RFC 8981). If the kernel does not support the
-// preference, there is no effect. If the kernel does not allow the interface, the dial fails.
+// bindToDevice makes a socket use only the routes of nic, unless nic is empty, and prefer a permanent
+// IPv6 address to a temporary address, which is replaced every day (RFC 8981). If the kernel does not
+// support the preference, there is no effect. If the kernel does not allow the interface, the dial fails.
 func bindToDevice(nic string) func(network, _ string, c syscall.RawConn) error {
 	return func(network, _ string, c syscall.RawConn) (err error) {
 		e := c.Control(func(fd uintptr) {

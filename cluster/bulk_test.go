@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// bulk has the size of the largest request that is not a check. A node sends a member only one such
-// request at a time.
+// bulk has the size of a frame of counts, unless many counts wait. A node sends a member only one frame
+// at a time.
 var bulk = make([]byte, 16<<10)
 
 // replyToBulkAfter answers bulk after a time, and other requests at once.

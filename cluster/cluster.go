@@ -61,7 +61,7 @@ type Cluster interface {
 	// again, because other members may now hold its counts. Member.Epoch counts these returns.
 	Announce(s State) error
 	// Forget removes a dead member from the roster of this node and of every node that is reached.
-	// Forget returns an error if name is not in the roster or not dead, and before Start.
+	// Forget returns an error if name is not in the roster or not dead, before Start and after Close.
 	Forget(name string) error
 	// Leave removes this node from the rosters of the other members. Until Close, the node continues to
 	// send requests, and to answer those of its region. Leave returns an error if gossip has not spread
@@ -113,12 +113,13 @@ type Peer interface {
 	// Ask sends request, appends the answer to answer[:0], and returns the result. When wait has
 	// passed, the error is ErrTimeout. Time in which this process did not run does not count, because a
 	// suspended process can neither send the request nor read the answer. A late answer does not
-	// disconnect the member. Only a broken connection does, or 800 ms without an answer on either of
-	// the two connections with the member. If ctx is done first, Ask returns ctx.Err, and no timeout is
-	// counted. Ask also returns ErrBroken, ErrBusy, ErrTooLarge and ErrClosed.
+	// disconnect the member. Only a connection that breaks or cannot be opened does, or 800 ms without an
+	// answer on either of the two connections with the member. If ctx is done first, Ask returns ctx.Err,
+	// and no timeout is counted. Ask also returns ErrBroken, ErrBusy, ErrTooLarge and ErrClosed.
 	//
 	// In a cluster of more than 9 members the connection to the member may not exist yet, or may rest.
-	// The time to open or wake the connection is part of wait.
+	// The time to open or wake the connection is part of wait. A member has stalled if this takes longer
+	// than 200 ms.
 	//
 	// If the member is disconnected, Ask returns ErrDisconnected at once. If the member has stalled,
 	// Ask returns ErrStalled at once, until a frame arrives from the member. A member has stalled if an
@@ -131,8 +132,9 @@ type Peer interface {
 	Ask(ctx context.Context, request, answer []byte, wait time.Duration) ([]byte, error)
 	// Send queues request, to which there is no answer, and does not block. The request is dropped if
 	// it exceeds MaxMessage, if the queue to the member is full, if an attempt to connect to the member
-	// fails, or if the member is disconnected and has no connection. Over a connection, Send also sends
-	// to a disconnected member, because only the member that granted units too late can take them back.
+	// fails, or if the member is disconnected and has no connection, or a resting one. Over any other
+	// connection, Send also sends to a disconnected member, because only the member that granted units
+	// too late can take them back.
 	Send(request []byte)
 	// Delay returns the scheduling delay that the member reported last: how long the process of the
 	// member was ready to run, and did not run. Pongs carry the delay. It is zero for a region, and
@@ -197,8 +199,8 @@ type View struct {
 	// The view of a node that has left has Direct too.
 	Direct []bool
 	// Stalled[j] reports whether this node is connected to Members[j], which has stalled and so
-	// receives no requests from this node (see ErrStalled). Other nodes do not know this. Stalled is
-	// nil if no member has stalled.
+	// receives no requests from this node (see ErrStalled). Other nodes do not know this. If Stalled is
+	// nil, no member has stalled.
 	Stalled []bool
 	// Ended[j] reports that the process of Members[j] has ended, because all members of this side that
 	// watch it agree: its kernel closed all connections with them, and refuses new connections.
@@ -278,13 +280,13 @@ type Stats struct {
 	Refused  map[string]uint64
 	Timeouts uint64 // requests without an answer within their wait
 	Late     uint64 // answers that arrived after Ask had returned, including those of other regions
-	Dropped  uint64 // requests and answers dropped because a queue was full or they were too long
+	Dropped  uint64 // requests and answers dropped because a queue was full, and tells (Peer.Send) and answers that were too long
 	// RoundTrips maps the names of members to the smoothed mean of their round trips to this node, as
 	// the failure detector computes it (RFC 6298). A member without a connection from this node, or
 	// without an answer over that connection, is not in the map.
 	RoundTrips      map[string]time.Duration
 	SchedulingDelay time.Duration // how late the timers of this process fire, at most a second; the failure detector allows for this delay
-	JoinError       string        // why the last attempt to join failed; empty after a success
+	JoinError       string        // why the last attempt to join reached no member of Config.Join, or why a member refused this node; otherwise empty
 	JoinedCount     int           // the number of addresses that the last attempt has joined; it tries only addresses that gossip does not have
 	// Unanswered contains the entries of Config.Join that have not led to a member since Start. The
 	// value of an entry is the problem of the last attempt, such as a name that does not resolve, or an

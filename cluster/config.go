@@ -35,7 +35,7 @@ type Config struct {
 	// only address that other machines can dial. If there are several candidates, Start returns an
 	// error that names them.
 	Advertise string
-	// Join has addresses of any members: "host:port", or a DNS name with or without a
+	// Join has addresses of any members: an IP address or a DNS name, with or without a
 	// port. Without a port, the port of Bind is used. Every address of a name is tried,
 	// and names are looked up again for as long as the member lives. If Join is empty,
 	// this member waits for other members to find it.
@@ -71,10 +71,10 @@ type Config struct {
 	// host.
 	//
 	// The functions of TLS are called for each connection, so that certificates and roots may change
-	// while the member runs: GetConfigForClient on the listening side; GetClientCertificate and, with
-	// InsecureSkipVerify, VerifyConnection on the dialling side. There, VerifyConnection has the
-	// dialled host in ServerName, even if the host is an address. No session is resumed, so each
-	// connection is verified. An open connection stays open.
+	// while the member runs: GetCertificate and GetConfigForClient on the listening side;
+	// GetClientCertificate and, with InsecureSkipVerify, VerifyConnection on the dialling side. There,
+	// VerifyConnection has the dialled host in ServerName, even if the host is an address. No session is
+	// resumed, so each connection is verified. An open connection stays open.
 	TLS *tls.Config
 	// CertificateNames has, for Region and each of Regions, the names in the certificates of its nodes:
 	// URIs, such as SPIFFE ids, and DNS names, among the subject alternative names. A part between
@@ -317,7 +317,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// splitEntry splits an entry of Join or Regions. A missing port becomes port.
+// splitEntry splits an entry of Join or Regions. If the entry has no port, p is the argument port.
 func splitEntry(entry, port string) (host, p string, err error) {
 	host = strings.TrimSuffix(strings.TrimPrefix(entry, "["), "]")
 	if net.ParseIP(host) != nil || !strings.Contains(entry, ":") {

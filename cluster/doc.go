@@ -54,9 +54,9 @@
 //     no frame has arrived from the member since then for 200 ms, or for the mean of the round trips
 //     and four deviations (RFC 6298) if that is longer. Asks return [ErrStalled] at once, until a frame
 //     arrives. Only the node that asked acts on this.
-//   - Whether a member is connected. A connected member stays so until the connection to it breaks, or
-//     800 ms pass without an answer on either connection. Every member learns by the rows whether a
-//     watched member is connected. A disconnected member is connected again once it answers a ping
+//   - Whether a member is connected. A connected member stays so until the connection to it breaks or
+//     cannot be opened, or 800 ms pass without an answer on either connection. Every member learns by
+//     the rows whether a watched member is connected. A disconnected member is connected again once it answers a ping
 //     that was sent after the member was disconnected.
 //
 // The 200 ms and the 800 ms are longer by the scheduling delay of this process or of the member,
@@ -109,9 +109,8 @@
 // TLS records are encrypted with TLS_AES_128_GCM_SHA256, and with TLS_CHACHA20_POLY1305_SHA256 if a
 // side has no instructions for AES.
 //
-// The listener compares the hello of a node with the proof. With RegionSecrets, the proof is a secret
-// of two regions: the holder is a node of the other region, whatever the hello states, and not a
-// member. With CertificateNames, the proof is a certificate with region and name, and streams of gossip
+// Each side compares the hello of the other side with its proof. With RegionSecrets, a secret of two
+// regions proves only a node of the other region, which is not a member. With CertificateNames, the proof is a certificate with region and name, and streams of gossip
 // then need the certificate of a member. A node whose hello differs from the proof is refused, and
 // counted as "identity". If both are unset, a holder of a secret, or of a certificate that TLS accepts,
 // can state any region.

@@ -68,7 +68,7 @@ func onHosts(t *testing.T, test func(t *testing.T, h hosts)) {
 	})
 }
 
-// configure returns c for a host: with the name of the host, and its port 7946.
+// configure returns c with the network of a host, and with Bind at port 7946 of the host.
 func (h hosts) configure(host string, c cluster.Config) cluster.Config {
 	c.Bind, c.Network = host+":7946", h.Host(host).Network()
 	return c

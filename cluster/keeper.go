@@ -54,8 +54,8 @@ func (k *keeper) takeReady() []*link {
 	return ready
 }
 
-// run handles events and appointments until ctx is done, and then closes the connections of all links. Other
-// nodes have dialled the rest of the connections.
+// run handles events and appointments until ctx is done, and then closes the connections of all links.
+// The other connections are those to other regions, and the accepted connections.
 func (k *keeper) run(ctx context.Context) {
 	timer := time.NewTimer(never)
 	defer timer.Stop()

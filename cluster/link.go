@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	// pingPace is the time between pings while pongs arrive. All nodes ping over all links at the
-	// multiples of pingPace in Unix time, so that an idle process wakes once for all pings. If the
-	// clocks are not the same, the process wakes up more often.
+	// pingPace is the time between pings to a watched member while pongs arrive. All nodes send these
+	// pings at the multiples of pingPace in Unix time, so that an idle process wakes once for all pings.
+	// If the clocks are not the same, the process wakes up more often.
 	pingPace = 300 * time.Millisecond
 	// lookPace is the time from a ping to the check for its pong. Without a pong, the next ping is sent. If
 	// the previous ping has its pong, the check is made at the next multiple of pingPace, because another
@@ -99,7 +99,7 @@ func (l *link) Ask(ctx context.Context, request, answer []byte, wait time.Durati
 // Delay implements Peer.
 func (l *link) Delay() time.Duration { return time.Duration(l.delay.Load()) }
 
-// ask sends a request over s. s is nil if w has no session.
+// ask sends a request over s. s is nil if w has no session, or if the member is disconnected.
 func ask(ctx context.Context, w way, s *session, request, answer []byte, wait time.Duration) ([]byte, error) {
 	answer = answer[:0]
 	if len(request) > MaxMessage {
@@ -460,8 +460,8 @@ func (u *upkeep) checkDrained() {
 	u.before = nil
 }
 
-// handleLoss is called when the session has ended. The member is dialled at once if the session was longer
-// than dialPace or no attempt is planned, and otherwise when the planned attempt is due.
+// handleLoss is called when the session has ended. The member is dialled at once if the session lasted
+// longer than dialPace or no attempt is planned, and otherwise when the planned attempt is due.
 func (u *upkeep) handleLoss() {
 	u.silent = !u.s.hungUp.Load()
 	u.s = nil
@@ -532,7 +532,8 @@ func (l *link) connectWait(due, now time.Time) time.Duration {
 	return dialWait + detect.ExtraTime(late, 0)
 }
 
-// connect opens a connection and performs the handshake, within wait or until ctx is done.
+// connect opens a connection and performs the handshake, within wait or until ctx is done. Before that,
+// an attempt to connect to a member that this node has never met waits for its turn.
 func (l *link) connect(ctx context.Context, wait time.Duration) (*session, error) {
 	defer l.peers.unmet.wait(ctx, l.met)()
 	limited, cancel := context.WithTimeout(ctx, wait)

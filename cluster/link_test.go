@@ -67,8 +67,8 @@ func TestFullSocketDoesNotExtendWaits(t *testing.T) {
 	})
 }
 
-// Asks to a frozen member wait until it has stalled, and fail at once after that. Within a second the
-// member is disconnected.
+// Asks to a frozen member time out until the member has stalled, and fail at once after that. Within a
+// second the member is disconnected.
 func TestFrozenMemberStallsAndIsDisconnected(t *testing.T) {
 	inMemory(t, func(t *testing.T, lo *loopback) {
 		var frozen atomic.Bool
@@ -285,8 +285,8 @@ func TestAskAllocatesNoMemory(t *testing.T) {
 	a, b := startPeer(t, "a", nil), startPeer(t, "b", nil)
 	connectAll(t, a, b)
 	peer, request, answer := a.peer("b"), make([]byte, 100), make([]byte, 0, 100)
-	// Both members gossip meanwhile, which allocates. Each count includes the cost of the asks, so the
-	// least count is used.
+	// Both members send pings meanwhile, which may allocate. Each count includes the cost of the asks,
+	// so the least count is used.
 	least := math.Inf(1)
 	for range 5 {
 		least = min(least, testing.AllocsPerRun(2000, func() {

@@ -185,8 +185,8 @@ func (p *peers) dueRows(l *link, f *detect.Feed, now time.Time) (rows []detect.R
 	return p.table.News(f, l.name, now)
 }
 
-// set replaces the members. New members get links, and the connections to members that are gone are
-// closed. The slice is not modified.
+// set replaces the members. New members get links. The connections to members that are gone, or have a
+// new address, are closed. The slice is not modified.
 func (p *peers) set(members []Member) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -238,14 +238,14 @@ func (p *peers) set(members []Member) {
 	p.spreadSince(version)
 }
 
-// sendOwnRecord sends the record of this node over all connections that do not rest.
+// sendOwnRecord sends the record of this node over the connections of all links that do not rest.
 func (p *peers) sendOwnRecord() {
 	if p.cfg.OwnRecord != nil {
 		p.sendRecord(p.cfg.OwnRecord())
 	}
 }
 
-// sendRecord sends a record over all connections that do not rest.
+// sendRecord sends a record over the connections of all links that do not rest.
 func (p *peers) sendRecord(body []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -297,9 +297,9 @@ func (p *peers) redialFormer(peer hello) {
 }
 
 // wereAliveTogether reports whether two members that advertise the same address were alive at the same
-// time: the last answer of the member name arrived more than idleWait after this node met the member
-// other. A balancer or a translated address then leads to both, and an answer of other does not prove
-// that name has ended.
+// time: the last answer of the first member arrived more than idleWait after this node met the second. A
+// balancer or a translated address then leads to both, and an answer of the second member does not prove
+// that the first has ended.
 func (p *peers) wereAliveTogether(name, other string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -485,8 +485,8 @@ func (p *peers) removeConn(conn net.Conn) {
 	}
 }
 
-// leave closes the connections from other regions and refuses new connections, so that their nodes ask
-// a different member.
+// leave closes the connections from other regions, and makes this node refuse new connections from them,
+// so that their nodes ask a different member.
 func (p *peers) leave() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

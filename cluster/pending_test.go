@@ -19,7 +19,7 @@ import (
 	"github.com/weir-go/weir/internal/conns"
 )
 
-// from returns a connection from an address.
+// from is a connection from an address. A Read waits for Close once it has returned all bytes of says.
 type from struct {
 	net.Conn
 	addr   net.Addr

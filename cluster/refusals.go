@@ -28,7 +28,7 @@ const (
 // logPace is the minimum time between two log lines of the same reason, or of the same name.
 const logPace = loglimit.Every
 
-// refusals has the number of refused connections and packets for each reason. It logs the first refusal
+// refusals has the number of refused connections, packets and members for each reason. It logs the first refusal
 // of each reason, and then at most a line in logPace. The set of reasons is small and fixed, so neither
 // the counts nor the log can be flooded.
 type refusals struct {
@@ -48,7 +48,7 @@ func newRefusals(log *slog.Logger) *refusals {
 	return &refusals{log: log, all: map[string]tally{}}
 }
 
-// add counts a connection from addr that is closed for reason. An empty reason is not counted: the
+// add counts a refusal of a connection, a packet or a member at addr. An empty reason is not counted: the
 // connection ended without a refusal, or this node has left.
 func (r *refusals) add(reason string, addr net.Addr, err error) { r.addAll(reason, 1, addr, err) }
 

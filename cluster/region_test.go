@@ -42,7 +42,7 @@ func (l *lines) setLog(c *peersConfig) {
 	c.Log = slog.New(slog.NewTextHandler(l, nil))
 }
 
-func TestOtherRegionSendsOnlyRequestsAndStatements(t *testing.T) {
+func TestOtherRegionSendsOnlyRequestsAndPings(t *testing.T) {
 	t.Parallel()
 	told := make(chan string, 1)
 	start := func(t *testing.T, lo *loopback) *testPeer {

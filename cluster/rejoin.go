@@ -272,9 +272,9 @@ func (g *gossipCluster) try(ctx context.Context, addrs []string) (tried []attemp
 	return tried
 }
 
-// unanswered returns Stats.Unanswered after an attempt. looked has the addresses of the entries of
-// Join, in the addresses of joined members, own the addresses of this node, and said the errors of
-// failed attempts.
+// unanswered returns Stats.Unanswered after an attempt. The argument looked has the addresses of the
+// entries of Join, the argument in has the addresses of joined members, the argument own those of this
+// node, and the argument said the errors of failed attempts.
 func (g *gossipCluster) unanswered(looked []lookup, in, own map[string]bool, said map[string]error) map[string]string {
 	g.mu.Lock()
 	before := g.joined.unanswered

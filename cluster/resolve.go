@@ -14,8 +14,8 @@ import (
 // of other entries.
 const lookupTimeout = 2 * time.Second
 
-// resolve returns the "ip:port" addresses of an entry of Join, or of the address of a
-// member. A missing port becomes port.
+// resolve returns the "ip:port" addresses of an entry of Join or Regions, or of the address of a
+// member. If the entry has no port, the addresses have the argument port.
 func resolve(ctx context.Context, n Network, entry, port string) ([]string, error) {
 	host, port, err := splitEntry(entry, port)
 	if err != nil {
@@ -47,7 +47,7 @@ type lookup struct {
 	err   error
 }
 
-// lookUpAll looks up all entries at once. A missing port becomes port.
+// lookUpAll looks up all entries at once. An entry without a port gets the argument port.
 func lookUpAll(ctx context.Context, n Network, entries []string, port string) []lookup {
 	found := make([]lookup, len(entries))
 	var wg sync.WaitGroup

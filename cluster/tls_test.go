@@ -137,8 +137,8 @@ func TestHandshakesByCertificatesAreBounded(t *testing.T) {
 	}
 }
 
-// With Secrets and TLS, an attacker that ends TLS between two members reads and changes their
-// messages: a certificate must not be enough for that.
+// With Secrets and TLS, a certificate does not allow an attacker to end TLS between two members, and so
+// to read and change their messages.
 func TestCertificateAloneDoesNotAllowInterception(t *testing.T) {
 	t.Parallel()
 	inMemory(t, func(t *testing.T, lo *loopback) {

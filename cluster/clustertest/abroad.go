@@ -75,7 +75,7 @@ func startFarNodes(t *testing.T, w World, count int) []*node {
 	return nodes
 }
 
-// startFarNode starts a node of the far region, which is closed at the end of t.
+// startFarNode starts node i of World.Abroad, which is closed at the end of t.
 func startFarNode(t *testing.T, w World, i int, c cluster.Config) *node {
 	t.Helper()
 	n := startNode(t, w.Abroad(i, c), w)

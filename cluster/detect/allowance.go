@@ -12,8 +12,8 @@ type Allowance struct {
 	at     time.Time // the latest time of a call
 }
 
-// NewAllowance returns an Allowance for burst events at once, and second events in each second
-// after that.
+// NewAllowance returns an Allowance. The argument burst is the number of events that may happen at
+// once, and the argument second is the number of events in each second after that.
 func NewAllowance(burst, second float64) *Allowance {
 	return &Allowance{burst: burst, second: second, left: burst}
 }

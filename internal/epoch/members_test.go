@@ -33,7 +33,7 @@ func (a *asked) Ask(_ context.Context, request, response []byte, _ time.Duration
 	return response, err
 }
 
-// A node dates messages once it has asked each neighbor.
+// A node dates messages once each neighbor has responded.
 func TestDateIsUnknownUntilMembersHaveMet(t *testing.T) {
 	const age, exact = time.Hour, 100 * time.Millisecond
 	synctest.Test(t, func(t *testing.T) {

@@ -65,8 +65,8 @@ type Config struct {
 type Handover struct {
 	cfg    Config
 	stream *countsync.Stream
-	// starting is set until Started returns. Until then, Refresh does not pass the previous view
-	// to view.New, so that each view follows from the ring alone.
+	// starting is set until Started has waited for the other members. Until then, Refresh does not pass
+	// the previous view to view.New, so that each view follows from the ring alone.
 	starting atomic.Bool
 	created  int64       // monotonic time of New
 	joined   atomic.Bool // set once the node no longer waits for another member (awaitsJoin); never cleared
@@ -75,8 +75,8 @@ type Handover struct {
 
 	hurry  chan struct{} // signals that a sixteenth of the limit of a count was spent since the count was last collected
 	turned chan struct{} // signals that the view has changed, or that authority may be able to move
-	// stirred signals the end of the rest of Run: a count has changed, a frame has arrived, or a
-	// count was reset before the store tracks changes.
+	// stirred signals the end of the rest of Run: a count has changed or was reset, a frame has
+	// arrived, snapshots were loaded, or the store begins to track changes.
 	stirred chan struct{}
 	tracks  sync.Once // tracks calls Counts.Track before the first frame is sent or received
 
@@ -133,7 +133,7 @@ func (h *Handover) View() *view.View { return h.cfg.Env.View() }
 // Stream returns the stream that replicates counts.
 func (h *Handover) Stream() *countsync.Stream { return h.stream }
 
-// Starting reports whether Started has yet to return.
+// Starting reports whether Started has yet to wait for the other members, or still waits.
 func (h *Handover) Starting() bool { return h.starting.Load() }
 
 // Started waits at most HearFor until this node is connected to all living members. After that, the

@@ -27,8 +27,9 @@ func (h *Handover) IsReady() bool {
 // Config.Join, or because it is a joiner and reaches no serving member. On a busy machine gossip
 // can arrive seconds before the first connection. If such a node were ready, a deploy would stop
 // the member with the counts before another member has replicas. awaitsJoin returns true for at
-// most JoinTimeout, and after the first false always false: a name in Config.Join that resolved to
-// this node alone may later resolve to other nodes too, and a ready node must stay in service.
+// most JoinTimeout, and after the first false always false, except that a false of a joiner that
+// reaches all serving members is not final. A name in Config.Join that resolved to this node alone
+// may later resolve to other nodes too, and a ready node must stay in service.
 func (h *Handover) awaitsJoin(v *view.View) bool {
 	if h.joined.Load() {
 		return false

@@ -287,8 +287,8 @@ func (h *Handover) receives(v *view.View) bool {
 	})
 }
 
-// acknowledged reports whether the other members have acknowledged the items that were queued for
-// them at a time of the stream.
+// acknowledged reports whether the other members that are not away have acknowledged the items that
+// were queued for them at a time of the stream.
 func (h *Handover) acknowledged(v *view.View, fence int64) bool {
 	return !anyOther(v, func(i int) bool { return !h.stream.Acknowledged(v.Hashes[i], fence) })
 }

@@ -109,8 +109,8 @@ func TestEncodedStateDecodesUnchanged(t *testing.T) {
 	})
 }
 
-// Nodes that began at different times exchange their states in any order, and read each other's
-// snapshots. In the end, each node places all moments as a clock that never stopped would.
+// Nodes that began at different times exchange their states in any order. Each moment that a node can
+// place has its age by a clock that never stopped. In the end, all nodes have one epoch.
 func TestMeetingKeepsOrderOfMoments(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var clocks []*Clock

@@ -31,8 +31,8 @@ type node struct {
 // leaseTerm is the remaining time of leases once a node has ceased to lend.
 const leaseTerm = 200 * time.Millisecond
 
-// join returns a new member of the cluster of the network, which runs on host. It joins all hosts,
-// or only the given hosts.
+// join starts a member on a host, and returns it. The member joins all hosts of the network, or only the
+// given hosts.
 func join(t *testing.T, host *weirtest.Host, hosts ...string) *node {
 	lentUntil := int64(0)
 	n := &node{Env: env.Env{Clock: env.NewClock(nil)}, cluster: host.Cluster(cluster.Config{Join: hosts}), counts: bucket.NewStore(10_000, bucket.Salt{})}
@@ -193,8 +193,8 @@ func TestRestingNodesForgetTallies(t *testing.T) {
 	})
 }
 
-// On a slow link, the next item is queued before the last one is acknowledged. So Leave waits only
-// for the items that were queued when it began.
+// On a slow link, the next item is queued before the last one is acknowledged. So each stage of Leave
+// waits only for the items that were queued when the stage began.
 func TestLeaveEndsWhileLeaverDecidesChecks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := weirtest.NewNetwork(1, weirtest.Link{Latency: 100 * time.Millisecond})
@@ -224,8 +224,7 @@ func TestLeaveEndsWhileLeaverDecidesChecks(t *testing.T) {
 }
 
 // The leaver has a replica of a count. The owner of the count is disconnected from the member that
-// becomes the next replica. So the owner cannot send the count to that member before the owner
-// crashes.
+// becomes the next replica. So only the leaver can send the count to that member.
 func TestLeaverSendsItsReplicasAndLastUnits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := weirtest.NewNetwork(1, weirtest.Link{Latency: time.Millisecond})

@@ -140,7 +140,7 @@ func PushPull(nodes, state int) []byte {
 	return append(b, make([]byte, min(state, 1000))...)
 }
 
-// Bomb returns a compressed message of 10 MB.
+// Bomb returns a compressed message that has 10 MiB once it is decompressed.
 func Bomb() []byte { return Compressed(10 << 20) }
 
 // Compressed returns a compressed message of a number of zeros.

@@ -18,7 +18,7 @@ var (
 	ErrStalled      = errors.New("cluster: the member has stalled")             // nothing was sent
 	ErrTimeout      = errors.New("cluster: the member did not answer in time")  // the request may have been served
 	ErrBroken       = fmt.Errorf("%w: the connection broke", ErrTimeout)        // the connection ended or was replaced, and the request may have been served
-	ErrBusy         = errors.New("cluster: the queue to the member is full")    // nothing was sent
+	ErrBusy         = errors.New("cluster: the queue to the member is full")    // nothing was sent; also if too many asks, or bytes of asks, are unanswered
 	ErrTooLarge     = errors.New("cluster: the message exceeds the size limit") // nothing was sent
 	ErrClosed       = errors.New("cluster: closed")                             // a request that was under way may have been served
 
@@ -34,7 +34,7 @@ const MaxMessage = 64 << 10
 //
 // The methods are safe for concurrent use.
 type Cluster interface {
-	// Start listens and joins. Start calls h as soon as the node listens, because other members may
+	// Start listens and joins. The Cluster calls h as soon as the node listens, because other members may
 	// send requests while Start still joins. ctx bounds Start only. If no member can be joined before
 	// the deadline of ctx, Start returns no error, and the cluster continues to try. But Start fails if
 	// the only answer is that the configuration of this node does not match, such as its Secrets, Seed

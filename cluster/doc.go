@@ -52,8 +52,9 @@
 //   - How long an ask waits. The caller decides ([Peer].Ask).
 //   - Whether the next ask is sent. A node sends no asks to a stalled member: an ask is unanswered, and
 //     no frame has arrived from the member since then for 200 ms, or for the mean of the round trips
-//     and four deviations (RFC 6298) if that is longer. Asks return [ErrStalled] at once, until a frame
-//     arrives. Only the node that asked acts on this.
+//     and four deviations (RFC 6298) if that is longer. A member that is not watched has also stalled
+//     if opening or waking the connection takes longer than 200 ms. Asks return [ErrStalled] at once,
+//     until a frame arrives. Only the node that asked acts on this.
 //   - Whether a member is connected. A connected member stays so until the connection to it breaks or
 //     cannot be opened, or 800 ms pass without an answer on either connection. Every member learns by
 //     the rows whether a watched member is connected. A disconnected member is connected again once it answers a ping

@@ -133,7 +133,7 @@ func (h *Handover) View() *view.View { return h.cfg.Env.View() }
 // Stream returns the stream that replicates counts.
 func (h *Handover) Stream() *countsync.Stream { return h.stream }
 
-// Starting reports whether Started has yet to wait for the other members, or still waits.
+// Starting reports whether Started has not been called yet, or still waits for the other members.
 func (h *Handover) Starting() bool { return h.starting.Load() }
 
 // Started waits at most HearFor until this node is connected to all living members. After that, the

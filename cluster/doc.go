@@ -57,8 +57,8 @@
 //     until a frame arrives. Only the node that asked acts on this.
 //   - Whether a member is connected. A connected member stays so until the connection to it breaks or
 //     cannot be opened, or 800 ms pass without an answer on either connection. Every member learns by
-//     the rows whether a watched member is connected. A disconnected member is connected again once it answers a ping
-//     that was sent after the member was disconnected.
+//     the rows whether a watched member is connected. A disconnected member is connected again once it
+//     answers a ping that was sent after the member was disconnected.
 //
 // The 200 ms and the 800 ms are longer by the scheduling delay of this process or of the member,
 // whichever is greater, if that is 20 ms or more: at most by a second.

@@ -280,13 +280,13 @@ type Stats struct {
 	Refused  map[string]uint64
 	Timeouts uint64 // requests without an answer within their wait
 	Late     uint64 // answers that arrived after Ask had returned, including those of other regions
-	Dropped  uint64 // requests and answers dropped because a queue was full, and tells (Peer.Send) and answers that were too long
+	Dropped  uint64 // requests and answers for which a queue had no room, and answers and requests of Peer.Send that were too long
 	// RoundTrips maps the names of members to the smoothed mean of their round trips to this node, as
 	// the failure detector computes it (RFC 6298). A member without a connection from this node, or
 	// without an answer over that connection, is not in the map.
 	RoundTrips      map[string]time.Duration
 	SchedulingDelay time.Duration // how late the timers of this process fire, at most a second; the failure detector allows for this delay
-	JoinError       string        // why the last attempt to join reached no member of Config.Join, or why a member refused this node; otherwise empty
+	JoinError       string        // why the last attempt to join found no member of Config.Join, or why a member refused this node
 	JoinedCount     int           // the number of addresses that the last attempt has joined; it tries only addresses that gossip does not have
 	// Unanswered contains the entries of Config.Join that have not led to a member since Start. The
 	// value of an entry is the problem of the last attempt, such as a name that does not resolve, or an

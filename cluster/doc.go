@@ -111,10 +111,10 @@
 // side has no instructions for AES.
 //
 // Each side compares the hello of the other side with its proof. With RegionSecrets, a secret of two
-// regions proves only a node of the other region, which is not a member. With CertificateNames, the proof is a certificate with region and name, and streams of gossip
-// then need the certificate of a member. A node whose hello differs from the proof is refused, and
-// counted as "identity". If both are unset, a holder of a secret, or of a certificate that TLS accepts,
-// can state any region.
+// regions proves only a node of the other region, which is not a member. With CertificateNames, the
+// proof is a certificate with region and name, and streams of gossip then need the certificate of a
+// member. A node whose hello differs from the proof is refused, and counted as "identity". If both are
+// unset, a holder of a secret, or of a certificate that TLS accepts, can state any region.
 //
 // Input is bounded before memory is allocated, including input from members:
 //   - connections that have not identified themselves, including streams of gossip:

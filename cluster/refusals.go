@@ -28,9 +28,9 @@ const (
 // logPace is the minimum time between two log lines of the same reason, or of the same name.
 const logPace = loglimit.Every
 
-// refusals has the number of refused connections, packets and members for each reason. It logs the first refusal
-// of each reason, and then at most a line in logPace. The set of reasons is small and fixed, so neither
-// the counts nor the log can be flooded.
+// refusals has the number of refused connections, packets and members for each reason. It logs the
+// first refusal of each reason, and then at most a line in logPace. The set of reasons is small and
+// fixed, so neither the counts nor the log can be flooded.
 type refusals struct {
 	log *slog.Logger
 

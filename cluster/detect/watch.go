@@ -30,8 +30,8 @@ const (
 	maxSmall = 4 * smallCluster
 	cycles   = 4
 	// Apart from neighbours, a node watches members that its side does not reach only if the side is no
-	// majority and has fewer than smallSide other members. The probability that a partition separates a connected set of
-	// this size from the other members of its side is below 1e-12.
+	// majority and has fewer than smallSide other members. The probability that a partition separates a
+	// connected set of this size from the other members of its side is below 1e-12.
 	smallSide = 32
 	// A node watches at most maxTried+1 disconnected members in each direction of a cycle.
 	maxTried = 32

@@ -14,8 +14,8 @@ type Ask struct {
 
 // TakeAll takes either all asks or no asks, and reports whether it took them. A shadow ask
 // without room for its units is left out. No other call can observe a state in which only some
-// asks are taken. The IDs must be distinct. results must have at least the length of asks. It
-// receives the result of each ask, or, if no ask was taken, the result of a Peek for each ask.
+// asks are taken. The IDs must be distinct. results must have at least the length of asks. TakeAll
+// sets the result of each ask, or, if no ask was taken, the result of a Peek for each ask.
 // For up to 16 asks, TakeAll allocates only what a Take of each ask allocates.
 func (s *Store) TakeAll(asks []Ask, now int64, results []Result) bool {
 	all, _ := s.TakeAllParts(asks, nil, now, results)
@@ -23,9 +23,9 @@ func (s *Store) TakeAll(asks []Ask, now int64, results []Result) bool {
 }
 
 // TakeAllParts is like TakeAll, but if wholes[i] is not nil, asks[i] is judged by the limit that SetPart
-// has set for its ID as a part of wholes[i], and TakeAllParts sets the Limit of asks[i] to this limit.
-// If no such part is set, TakeAllParts takes no asks and sets no results, and known is false. wholes may
-// be shorter than asks.
+// has set for its ID as a part of wholes[i], and TakeAllParts sets the Limit of asks[i] to this limit,
+// with the Keep of wholes[i] in proportion. If no such part is set, TakeAllParts takes no asks and sets
+// no results, known is false, and the Limit of asks[i] may be nil. wholes may be shorter than asks.
 func (s *Store) TakeAllParts(asks []Ask, wholes []*Limit, now int64, results []Result) (all, known bool) {
 	var few [16]uint64
 	shards := few[:0]

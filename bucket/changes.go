@@ -164,7 +164,8 @@ func (s *Store) Collected(id ID, now int64) int64 {
 }
 
 // Touch records a change of id without units, even if there is no count of id. Collect
-// returns id in both cases, unless maxTouched IDs already wait in the shard.
+// returns id in both cases, unless maxTouched IDs already wait in the shard. Before Track, Touch
+// does nothing.
 func (s *Store) Touch(id ID) {
 	if s.tracker.Load() == nil {
 		return

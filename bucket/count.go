@@ -44,9 +44,9 @@ func (l *Limit) takeInto(c *cell, g *log, now, units int64, r *Result) {
 // debit spends units even if there is no room for them. The number of used units is limited
 // to twice the capacity, or for a share to twice the capacity of the whole limit.
 // Units above that are dropped: the newest units, or the oldest units of a log. The result is
-// Allowed unless a debt remains. RetryAfter is then the time until a unit can be taken: the
-// debited units are not asked for again, and can be more than the limit ever grants. counted
-// is the number of units spent.
+// Allowed if there was room for all units. Otherwise RetryAfter is the time until a unit can be
+// taken: the debited units are not asked for again, and can be more than the limit ever grants.
+// counted is the number of units spent.
 func (l *Limit) debit(c *cell, g *log, now, units int64) (r Result, counted int64) {
 	h := open(g)
 	v, used := l.advance(*c, &h, now)
@@ -139,7 +139,7 @@ func (l *Limit) setTimes(r *Result, v cell, g *log, now int64, n uint64) {
 }
 
 // resetAfter returns the time until the count is empty, but at least the RetryAfter of the
-// result. RetryAfter is longer only for an ask of more units than the capacity.
+// result. RetryAfter is longer only for an ask of more than the usable units, or if Rate is zero.
 func (l *Limit) resetAfter(v cell, now int64, retryAfter time.Duration) time.Duration {
 	return max(retryAfter, timeUntil(v.at, l.span(v), now))
 }
@@ -202,7 +202,7 @@ func (l *Limit) span(c cell) uint64 {
 }
 
 // receipt returns the Receipt that refund needs to find the units that are spent now. For a
-// bucket, empty is the time from c.at until the level is zero.
+// bucket, the argument empty is the time from c.at until the level is zero.
 func (l *Limit) receipt(c cell, empty uint64, now int64) Receipt {
 	switch l.Algorithm {
 	case TokenBucket, LeakyBucket:
@@ -216,7 +216,7 @@ func (l *Limit) receipt(c cell, empty uint64, now int64) Receipt {
 
 // retryAfter returns how long after now a denied ask of n units can be admitted. If n is
 // above the usable units, or if Rate is zero, it returns Per: with the current numbers such an
-// ask is never admitted, but only shares have such numbers, and shares change.
+// ask is never admitted, but the numbers of a share change.
 func (l *Limit) retryAfter(c cell, g *log, now int64, n uint64) time.Duration {
 	n = add(n, nonNegative(l.Keep))
 	if n > l.capacity() || l.Rate <= 0 {

@@ -14,7 +14,7 @@
 //	used + n <= capacity
 //
 // where used is the number of units that count at the time of the ask, and capacity is
-// [Limit.Capacity]. A fraction of a unit counts as a whole unit in a bucket, and does not
+// [Limit.Usable]: the Capacity, less the Keep of the ask. A fraction of a unit counts as a whole unit in a bucket, and does not
 // count in a SlidingWindow. The algorithms differ in the units that still count at a given
 // time. The same rule determines Remaining and RetryAfter. Remaining is capacity − used, or
 // zero if used is larger. RetryAfter reaches to the first instant at which the rule holds: if

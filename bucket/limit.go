@@ -18,8 +18,8 @@ const (
 	// SlidingLog records each admission, which is exact in every window of length Per.
 	SlidingLog
 	// FixedWindow counts in windows of length Per. A window starts at the first ask of the key
-	// after the previous window has ended. With Start, the windows are the windows of a
-	// calendar.
+	// after the previous window has ended, or at that end if a debt is left. With Start, the
+	// windows are the windows of a calendar.
 	FixedWindow
 	// TokenBucket holds at most Burst units and refills at Rate per Per.
 	TokenBucket
@@ -55,8 +55,8 @@ func (l *Limit) IsBucket() bool { return l.Algorithm.isBucket() }
 // limit.
 //
 // A share of a limit is a Limit too, and can be empty: with a Rate of 0 it never refills, and
-// with a capacity of 0 it denies every ask. Because a Burst of 0 means Rate, an empty share
-// of a Burst is represented by a negative Burst. Whole is the capacity of the limit that the
+// with a capacity of 0 it denies every ask of a unit or more. Because a Burst of 0 means Rate,
+// an empty share of a Burst is represented by a negative Burst. Whole is the capacity of the limit that the
 // share belongs to. It bounds debts, because a debt may be as large as the whole limit.
 type Limit struct {
 	Algorithm Algorithm
@@ -64,7 +64,7 @@ type Limit struct {
 	Per       time.Duration // ... per this long; 0 for InFlight
 	Burst     int64         // capacity of TokenBucket and LeakyBucket; Rate if zero
 	Version   uint64        // version of the rules that the limit is from; the higher version judges
-	Whole     int64         // capacity of the limit that this is a share of; zero if it is not a share
+	Whole     int64         // capacity of the limit that this is a share of; zero if it is neither a share nor a timer (TimerLimit)
 	Start     int64         // FixedWindow: the start of the calendar's window that the ask is for. SlidingWindow: the start of any of its windows, which follow each other by Per. Zero: windows start at the first ask of the key
 
 	// Durable makes snapshots contain the counts of this limit. Decisions do not depend on
@@ -73,7 +73,8 @@ type Limit struct {
 
 	// MaxOfCopies makes a merge of two copies of a count keep the copy with more used units, because both
 	// record the same event, such as the end of a timer. Otherwise a merge adds the units that only one
-	// copy has. Decisions do not depend on it.
+	// copy has. With MaxOfCopies, Debit also spends only the units that a bucket lacks. Other decisions
+	// do not depend on it.
 	MaxOfCopies bool
 
 	// Keep is the number of units that an ask with this limit leaves for other asks, from 0 to
@@ -82,7 +83,8 @@ type Limit struct {
 	Keep int64
 
 	// These are the Rate and Per of the limit of which Scale computed this limit, else zero.
-	// Decisions depend on them only while units are lent (drainedUnits).
+	// They identify a part of a limit (isPartOf). Decisions depend on them only while units are lent
+	// (drainedUnits).
 	wholeRate int64
 	wholePer  time.Duration
 }

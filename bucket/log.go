@@ -87,8 +87,9 @@ func (g *log) wait(c cell, per uint64, now int64, need uint64) uint64 {
 	return timeSince(now, after(t, per))
 }
 
-// refund removes up to n units from the entry at r. If r is 0, the newest pass units are
-// skipped, and the units before them are removed.
+// refund removes up to n units from the entry at r. If r is 0, refund skips as many of the newest
+// units as the argument pass, and removes the units before them. If onlyIfLast is set, r must be
+// the time of the newest entry.
 func (g *log) refund(c *cell, n, pass uint64, r Receipt, onlyIfLast bool) (refunded uint64) {
 	if c.x == 0 || n == 0 || onlyIfLast && int64(r) != c.at {
 		return 0
@@ -206,7 +207,7 @@ func (g *log) readNext(off int) (delta, units uint64, next int) {
 	return v >> 1, u >> 1, off + k
 }
 
-// readLast reads the entry that ends at end, and returns the offset of the start of the entry.
+// readLast reads the entry that ends at the offset end, and returns the offset of the start of the entry.
 func (g *log) readLast(end int) (start int, delta, units uint64) {
 	v, start := g.varintBefore(end)
 	if v&1 == 0 {

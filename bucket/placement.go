@@ -11,9 +11,8 @@ type Salt [2]uint64
 //
 // A place depends on the Salt of the store. IDs are the same on all nodes, and if the seed of
 // their hash is public, anyone can search for keys whose IDs share as many bits as desired.
-// The bound on
-// the probes of a check requires that places are spread evenly, whatever the IDs are. The
-// bound does not hold if the Salt becomes known.
+// The bound on the probes of a check requires that places are spread evenly, whatever the IDs
+// are. The bound does not hold if the Salt becomes known.
 type placement struct {
 	salt Salt
 	mask uint64 // selects the bits of a place that are the number of the shard

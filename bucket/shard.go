@@ -12,7 +12,7 @@ type slot struct {
 	id    ID
 	cell  cell
 	limit uint32 // flags, and the index of the limit that last judged the count; 0 if the slot is empty
-	log   uint32 // index of the log of a SlidingLog; else an int32, the units spent since the count was collected
+	log   uint32 // index of the log of a SlidingLog; else the uncollected units as an int32, or saturatedNet
 }
 
 // These are the flags of slot.limit.
@@ -101,8 +101,8 @@ func (sh *shard) find(id ID, h uint64, p *placement) int {
 	}
 }
 
-// lookup returns the count of id and the limit that judges it, which is l or the stored limit.
-// The count is nil if the shard has no count of id.
+// lookup returns the count of id and the limit that judges it: l or the stored limit, with the Keep
+// of l and the later window of a calendar. The count is nil if the shard has no count of id.
 func (sh *shard) lookup(id ID, h uint64, p *placement, l *Limit, now int64) (*slot, *Limit) {
 	i := sh.find(id, h, p)
 	if i < 0 {
@@ -164,12 +164,12 @@ func (sh *shard) findRecovered(h uint64, p *placement, now int64) int {
 }
 
 // isRemovable reports whether the count in the slot has recovered and can be removed. A changed
-// count is kept until it is collected. Otherwise a refund could be lost.
+// count is kept until it is collected, unless it is evicted. Otherwise a refund could be lost.
 func (sh *shard) isRemovable(s *slot, now int64) bool {
 	return s.limit&changed == 0 && sh.recoveryTime(s) <= now
 }
 
-// recoveryTime returns the instant from which on the count in the slot is equivalent to no count.
+// recoveryTime returns an instant from which on the count in the slot is equivalent to no count.
 func (sh *shard) recoveryTime(s *slot) int64 {
 	return sh.limitOf(s).recoveryTime(&s.cell)
 }

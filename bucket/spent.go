@@ -109,7 +109,7 @@ func (l *Limit) debitSpent(c *cell, g *log, now, units int64, spent Spent) (r Re
 
 // findWindow returns the count with the window that spent identifies, and the receipt to spend
 // units in that window. If no units are used, the count has no window, and findWindow begins
-// the window again.
+// the window again. ok is false if the window has ended or the entry of a log has expired.
 func (l *Limit) findWindow(v cell, g *log, now int64, used uint64, spent Spent) (_ cell, r Receipt, ok bool) {
 	per := l.per()
 	if used > 0 && l.Algorithm != SlidingLog {

@@ -14,7 +14,8 @@ type ID struct{ Hi, Lo uint64 }
 // Its methods are safe for concurrent use. now is in nanoseconds since a fixed instant, which
 // must be the same for all calls. A check locks the shard of the ID once. If the store has a
 // count of the ID, the check allocates only for the records of a SlidingLog, for the changes
-// that Track records, and for a limit that is new to the shard.
+// that Track records, for a limit that is new to the shard, and for an ask with Keep whose limit
+// differs from the stored limit.
 //
 // Only TakeAllParts holds the locks of several shards, and it locks them in ascending order.
 // All other methods unlock a shard before they lock the next, even if they evict. Otherwise
@@ -36,7 +37,7 @@ type Store struct {
 
 const (
 	maxShards    = 1024
-	keysPerShard = 32 // a full store has at least this average, so that a sample finds candidates
+	keysPerShard = 32 // a full store with several shards has at least this average, so that a sample finds candidates
 )
 
 // NewStore returns a store for at most maxKeys counts. A maxKeys below 1 is treated as 1. The

@@ -88,8 +88,8 @@ const maxExport = 16 << 10
 // Export reads the count of id into c for a receiver that has the entries up to the Mark
 // received. It does not change the store. c is the whole count, or for a SlidingLog
 // with a Mark, only the entries after the Mark, and then c is Partial. If the log has changed
-// other than at its end since the Mark (by a refund or a conversion, or because it was
-// started again), c is the whole count.
+// other than at its end since the Mark, for example by a refund or a conversion, c is the whole
+// count.
 //
 // An Export returns at most 16 KiB of a log. more reports whether there are more entries: call
 // Export again with the returned Mark, and c is the next piece, which is Partial. exists is false
@@ -159,9 +159,10 @@ func (c *Count) exportLog(v cell, g *log, now int64, received Mark, most int) (m
 }
 
 // Import stores c as the count of id, or appends it to the count if c is Partial. Then Import
-// spends extra more units, or refunds the newest units if extra is negative. If c replaces a
-// count, Import also spends the uncollected units of the replaced count that have not
-// recovered. All uncollected units remain uncollected. Import records no change.
+// spends as many further units as the argument extra, or refunds the newest units if extra is
+// negative. If c replaces a count, Import also spends the uncollected units of the replaced count
+// that have not recovered, or refunds them if they are negative. All uncollected units remain
+// uncollected. Import records no change.
 //
 // Import stores all used units of c, even if they exceed what its Limit allows: that Limit may
 // be a share of the limit by which they were spent. The further units are spent as in Debit,
@@ -320,7 +321,8 @@ func (l *Limit) spendOnTop(c *cell, g *log, now, units int64, most uint64) (used
 	return max(used, min(used+n, most))
 }
 
-// SpendElsewhere records units that were spent on another node, in the same way as Debit.
+// SpendElsewhere records units that were spent on another node, in the same way as Debit without
+// MaxOfCopies.
 // Negative units were refunded on another node, and are recorded in the same way as in Refund
 // without a receipt. The count changes, but the change has no units.
 func (s *Store) SpendElsewhere(id ID, l *Limit, now, units int64) {

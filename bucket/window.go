@@ -41,7 +41,8 @@ func (l *Limit) waitFixed(c cell, n uint64) uint64 {
 	return l.per()
 }
 
-// refundFixed refunds up to n units. If r is 0, refundFixed leaves pass units in the window.
+// refundFixed refunds up to n units. If r is 0, refundFixed leaves as many units in the window as
+// the argument pass.
 func refundFixed(c *cell, n, pass uint64, r Receipt) uint64 {
 	if r != 0 {
 		pass = 0
@@ -142,7 +143,8 @@ func (l *Limit) waitSliding(c cell, n uint64) uint64 {
 	return start + l.slideTime(y-room, y)
 }
 
-// refundSliding refunds up to n units. If r is 0, refundSliding skips the newest pass units.
+// refundSliding refunds up to n units. If r is 0, refundSliding skips as many of the newest units as
+// the argument pass.
 func (l *Limit) refundSliding(c *cell, n, pass uint64, r Receipt, onlyIfLast bool) uint64 {
 	current := int64(r) == c.at
 	before := after(int64(r), l.per()) == c.at && !(onlyIfLast && c.x > 0)

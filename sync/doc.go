@@ -22,13 +22,13 @@
 // to be refunded beyond the spent ones.
 //
 // A join does not depend on order, path or repetition, and neither do the units of a merge: a
-// unit that is sent twice, late or by two paths counts once. A unit is lost only if all members
-// that have heard of it are lost. How many of the units have recovered is known as a bound on the
+// unit that is sent twice, late or by two paths counts once. Unless a store or a table is full, a
+// unit is lost only if all members that have heard of it are lost. How many of the units have recovered is known as a bound on the
 // strict side, which is exact as long as one node at a time spends. Each copy of a bucket drains
 // on its own: if two copies were filled separately, their merge has drained by as much as both.
 //
 // A tally is forgotten once all of its units have recovered. This is known from its age, or
-// because the count has been empty since. Another copy may bring the tally back, but its units
+// because the count is empty. Another copy may bring the tally back, but its units
 // then do not count: whenever a node hears of a count, it records which units in its tallies have
 // expired. The origin continues above the forgotten tally, after a refund in a new series.
 //

@@ -237,7 +237,8 @@ type balance struct {
 // isDue reports whether a statement about a holding must be sent to a region in this visit. A
 // statement requests or renews units, returns units, or asks which units the region has. If the
 // round has reports left, a statement may also only report spent units. No statement is sent
-// while another statement to the region waits for its answer, or within ExchangeEvery of it.
+// while another statement to the region waits for its answer, for up to answerTimeout, or within
+// ExchangeEvery of the last statement.
 func (x *holding) isDue(a *account, b *balance, t Time, d *dues) bool {
 	since := t.Monotonic - a.sent
 	if a.waits && since >= answerTimeout {

@@ -29,8 +29,8 @@ import (
 //	origin  index | origin 8 | series 8
 //	limit   index | code 1 | rate | per | burst or start | version | whole
 //
-// The code is that of a bucket.Limit. A FixedWindow has a start and no burst. Both are signed
-// varints. The format of a holding, after its kind, is in holdingcopy.go.
+// The code is that of a bucket.Limit. Buckets have a burst, and other limits a start. Both are
+// signed varints. The format of a holding, after its kind, is in holdingcopy.go.
 //
 // An answer:
 //

@@ -157,8 +157,8 @@ func NewHoldings(regions *Regions, self Member, store *bucket.Store, t Time) *Ho
 }
 
 // Forgotten records that the holdings of this region are lost, or may be. The other regions must
-// state the units that they have of this region. Until they have done so, or until all earlier
-// grants have ended, an id has no units.
+// state the units that they have of this region. An id without a holding has no units until they
+// have done so for the id, or until all of them were heard and all earlier grants have ended.
 func (h *Holdings) Forgotten(t Time) {
 	h.tick(t)
 	h.mu.Lock()

@@ -383,9 +383,10 @@ func agesOf(l *bucket.Limit, now int64) ages {
 }
 
 // importTotal imports a copy with a single origin without a merge, and reports whether it did.
-// It requires that this node has no tallies of the count, except for an earlier total of the
-// same origin, and that it need not pass on the units to the holder. Nearly all copies meet
-// both conditions.
+// The copy must be whole, and have used units of an origin other than this node. This node must
+// have no tallies of the count, except for an earlier total of the same origin, no uncollected
+// change of it, and no need to pass on the units to the holder. Nearly all copies meet these
+// conditions.
 func (x *arriving) importTotal(id bucket.ID, c *bucket.Count) bool {
 	t := &x.seen[0]
 	used := c.Used(x.now)

@@ -151,8 +151,8 @@ func (l *ledger) add(id bucket.ID, t tally) *entry {
 }
 
 // makeRoom examines the next few entries and removes one tally. Of the examined tallies that were
-// queued for a member, it removes the tally whose last growth is the oldest. If none was queued, it
-// chooses in the same way from all examined tallies.
+// queued for a member or came from a member, it removes the tally whose last growth is the oldest.
+// If there is no such tally, it chooses in the same way from all examined tallies.
 func (l *ledger) makeRoom() {
 	const sample = 16
 	rank := func(e *entry) (missed int) {

@@ -14,8 +14,8 @@ import (
 // Until then, the item is in queue, in bulk, in flight, or covered by a scan. Hand-overs depend
 // on this: a transfer or a Complete is sent only after everything older in queue and in scans
 // has been acknowledged (hasSentUntil, while no frame is in flight). Code that takes an item from
-// the queue without storing it anywhere would break this. Only Forgo drops
-// items, and only on a node that leaves.
+// the queue without storing it anywhere would break this. Only Forgo drops states, on a node that
+// leaves, and Meet drops the items for a member that is not in the roster any more.
 type outbound struct {
 	to     Member
 	stamp  stamp // marks the entries that were queued for the member
@@ -138,8 +138,8 @@ func (o *outbound) handleRequest(at int64) {
 }
 
 // Next builds the next frame for a member, using the memory of b. Next returns nil if there is
-// nothing to send or if a frame is in flight. The frame has at most `most` bytes, unless a single
-// item is larger: a piece of a log can have 16 KiB.
+// nothing to send or if a frame is in flight. The frame has at most `most` bytes, and at most
+// Caps.Frame, unless a single item is larger: a piece of a log can have 16 KiB.
 func (s *Stream) Next(member Member, now int64, roles Roles, b []byte, most int) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()

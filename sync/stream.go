@@ -102,8 +102,8 @@ func (s *Stream) Begin(self Member) {
 	}
 }
 
-// ResetHook is called for each count that is reset, by this node or by another node. ResetHook
-// must call reset once. Before that call, the count and ResetNumber are unchanged. After it,
+// ResetHook is called for each reset that this node applies, from this node or from another node.
+// ResetHook must call reset once. Before that call, the count and ResetNumber are unchanged. After it,
 // there is no count, and ResetNumber returns number. The hook runs under a lock, and must not
 // call any method of the stream except ResetNumber.
 type ResetHook func(id bucket.ID, number uint64, reset func())
@@ -241,8 +241,9 @@ func (s *Stream) Owe(member Member, ranges Ranges) {
 	}
 }
 
-// Transfer queues a message that transfers the authority over ranges to a member. The message is
-// sent once the member has acknowledged all items that wait for it now, except for those in bulk.
+// Transfer queues a message that transfers the authority over ranges to a member, or several
+// messages if there are more than Caps.Ranges ranges. A message is sent once the member has
+// acknowledged all items that wait for it now, except for those in bulk.
 // move is a number that rises with each move. From this call on, Roles must not report that this
 // node holds ranges.
 func (s *Stream) Transfer(member Member, move uint64, ranges Ranges, now int64) {
@@ -328,7 +329,7 @@ func (s *Stream) Reset(id bucket.ID, now int64) (number uint64) {
 
 // ResetTo applies a reset of another node. age is the time that has passed since the reset. If
 // number is not above the known number, or not in time (ResetInTime), ResetTo changes nothing.
-// A reset that is no longer in effect deletes no count.
+// A reset deletes no count if it is no longer in effect, or if this node may have forgotten it.
 func (s *Stream) ResetTo(id bucket.ID, number uint64, age time.Duration, now int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -455,8 +456,8 @@ func (s *Stream) hasRefunds(id bucket.ID) bool {
 }
 
 // recovery returns the maximum time in nanoseconds in which a count of this limit becomes empty,
-// if the count has no debt. If a share judged the count, the Burst of the share may be zero, but
-// the count may have units of the whole limit.
+// if the count has no debt. If a share judged the count, the capacity of the share may be zero,
+// but the count may have units of the whole limit.
 func recovery(l *bucket.Limit) float64 {
 	if l.Algorithm != bucket.TokenBucket && l.Algorithm != bucket.LeakyBucket {
 		return 2 * float64(l.Per)
@@ -491,7 +492,7 @@ func (s *Stream) Stats() StreamStats {
 
 // Backlog describes the data that waits for a member.
 type Backlog struct {
-	Counts       int           // number of ids that the member has not acknowledged; the same id may be counted more than once
+	Counts       int           // number of ids, queued or in flight, that the member has not acknowledged; the same id may be counted more than once
 	Age          time.Duration // age of the oldest id that is queued or in flight, without Bulk
 	Bulk         int           // how many of the ids in Counts a review has queued; ids in flight are not included
 	Scanning     bool          // a scan for the member is in progress
@@ -667,9 +668,9 @@ func (s *Stream) fold(id bucket.ID) {
 	}
 }
 
-// join adds v to the vector of id. join returns the total of the count, which has no origin if
-// the vector is in the ledger. If passOn is set, the vector is in the ledger, so that a review
-// finds it.
+// join adds v to the vector of id, and reports whether the vector grew. It returns the total that
+// the caller must give the count, which has no origin if the vector is in the ledger. If passOn is
+// set, the vector is in the ledger, so that a review finds it.
 func (s *Stream) join(id bucket.ID, v vector, l *bucket.Limit, passOn bool, now int64) (whose bucket.Total, grew bool) {
 	if !s.ledger.contains(id) && !passOn {
 		t, _ := s.store.TotalOf(id)

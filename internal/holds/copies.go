@@ -128,8 +128,8 @@ func (h *Holds) Leave(ctx context.Context) error {
 	return nil
 }
 
-// copyRecords runs a round: it sends the records that have changed, and after a change of the view
-// all records that another member should have by the new view. It returns the number of records
+// copyRecords runs a round: it sends the records that have changed, and after a change of the view or
+// a round with failures, all records that another member should have by the view. It returns the number of records
 // that were not acknowledged, or 1 if ctx is done before the round begins.
 func (h *Holds) copyRecords(ctx context.Context) (failed int) {
 	select {
@@ -165,7 +165,8 @@ type gathering struct {
 	room    [8]uint64
 }
 
-// gather adds the records of a shard that have changed, or all records that have not been copied.
+// gather adds the records of a shard that have changed. If all is set, it also adds the other records
+// that their keepers have not acknowledged.
 func (g *gathering) gather(shard int, all bool) {
 	t := g.h.table
 	s := t.lockShard(shard)
@@ -267,8 +268,8 @@ func (h *Holds) sendRecords(ctx context.Context, v *view.View, member uint64, bo
 	return true
 }
 
-// acknowledge records that the keepers have acknowledged the record that was sent, as the copyState
-// state. A record that has changed since then is sent again.
+// acknowledge records that the keepers have acknowledged the record that was sent. The argument state
+// is its copyState. A record that has changed since then is sent again.
 func (t *table) acknowledge(sent *record, state uint64) {
 	s := t.lock(sent.id)
 	defer s.mu.Unlock()

@@ -29,8 +29,8 @@
 //     as long as a reachable member has it.
 //   - A member refuses a message about a record that was in transit for too long (isLate): the time
 //     until the expiry counts from the arrival. The sender repeats content that is still true.
-//   - A call that grants, renews or releases a hold returns once a second member has the record, or
-//     at the end of the time that the call may take.
+//   - A call that grants, renews or releases a hold returns once a second member has the record, all
+//     requests to other members have ended, or the time that the call may take has ended.
 //   - A record that has ended stays until the latest expiry that it ever had, so that no late replica
 //     revives the hold. A released record stays for LongestTerm if its member does not know all holds
 //     of the count, or misses another member later (keepApart): another member may have renewed it.

@@ -18,7 +18,7 @@ import (
 //	ended    2 | as list
 //	confirm  3 | holder 8 | for each hold: id 16, number 8          answer: a byte for each, 1 if the holder has it
 //	records  4 | sender 8 | date | for each record: below           answer: the records of which the answering member knows more
-//	held     end | part | before | ranges: first 8, last 8                 answer: part and before of the next page, parts and 0 at the end | for each: 0, and of a hold id 16, holder 8, number 8, units, age in ms; or 1, and a record
+//	held     end | part | before | ranges: first 8, last 8                 answer: part and before of the next page, end and 0 after the last | for each: 0, and of a hold id 16, holder 8, number 8, units, age in ms; or 1, and a record
 //
 // The date is the age of the cluster in ms when the message was sent, 0 if the sender does not know it.
 //

@@ -74,8 +74,8 @@ func (t *table) release(o *Hold) (member uint64, held bool) {
 }
 
 // shrink returns units of a hold of this node, and keeps at least one. It returns the number of units that are
-// left, and the member that renews the hold. If no unit would be left, or the hold has ended, left is at most
-// 0, and nothing changes.
+// left, and the member that renews the hold. If no unit would be left, or the hold has ended, left is 0,
+// and nothing changes.
 func (t *table) shrink(o *Hold, units int64) (left int64, member uint64) {
 	s := t.lock(o.id)
 	defer s.mu.Unlock()
@@ -178,8 +178,8 @@ func (s *shard) renewAt(o *Hold, member uint64) {
 	o.renewer.add(&o.ref, o.units.Load())
 }
 
-// digests calls f, under the lock of a shard, with the digest of each member of the holds of this
-// node that the member renews.
+// digests calls f, under the lock of a shard, for each member that renews holds of this node. It
+// passes the digest of these holds.
 func (t *table) digests(shard int, f func(*digest)) {
 	s := t.lockShard(shard)
 	defer s.mu.Unlock()

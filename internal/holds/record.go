@@ -50,8 +50,9 @@ func (r *record) isLive(now int64) bool { return !r.released && now < r.expires 
 
 // merge joins another replica of the same record into r. The join is commutative, associative and
 // idempotent: a release wins, then the later renewal, and of two renewals with the same count the
-// renewal that expires later. The fewer units are right, because the units never rise. Two replicas of one renewal differ only by the time for which they
-// were in transit, so the earlier expiry is exact.
+// renewal that expires later. Two replicas of one renewal differ only by the time for which they
+// were in transit, so the earlier expiry is exact. The fewer units are right, because the units
+// never rise.
 func (r *record) merge(other *record) {
 	switch mine, its := r.renewal.count(), other.renewal.count(); {
 	case r.renewal == other.renewal:

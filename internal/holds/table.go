@@ -85,7 +85,7 @@ type shard struct {
 	apart    *atomic.Int64   // table.apart
 	next     int             // the index in entries of the next entry that look will visit
 	requests [2]map[ref]bool // the results of recordRequest, of the current and the previous period of knownFor
-	asking   int64           // monotonic time at which the period of asked[0] began
+	asking   int64           // monotonic time at which the period of requests[0] began
 }
 
 // entry is a hold of a process.

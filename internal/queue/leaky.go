@@ -262,9 +262,10 @@ func (x *queue) request(now int64) (q wire.Wait) {
 	return q
 }
 
-// nextAsk returns the time until the next ask, and the units of this ask. An ask is for the units
-// of the waiters whose turns are within half of QueueAhead or within two round trips, whichever is
-// longer, but at least for the first waiter, and at most for wire.MaxAsks waiters. If a waiter has no place yet, the queue asks at once.
+// nextAsk returns the units of the next ask, and the time until the ask or until the turn of the
+// first waiter, whichever is earlier. An ask is for the units of the waiters whose turns are within
+// half of QueueAhead or within two round trips, whichever is longer, but at least for the first
+// waiter, and at most for wire.MaxAsks waiters. If a waiter has no place yet, the queue asks at once.
 func (x *queue) nextAsk(now int64) (units int64, wait time.Duration) {
 	wait = wire.MaxAskPause
 	if x.asking {

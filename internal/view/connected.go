@@ -210,8 +210,8 @@ func (v *View) extend(next, queue []int) {
 	}
 }
 
-// Detour returns the first member on the shortest path to a member that does not begin with hop,
-// which has just failed to answer; -1 if there is none.
+// Detour returns the first member on the shortest path to a member that does not begin with the
+// member hop, -1 if there is none. The member hop has just failed to answer.
 func (v *View) Detour(member, hop int) int {
 	return v.paths(hop)[member]
 }

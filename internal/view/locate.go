@@ -53,7 +53,8 @@ func (v *View) AssignsRanges(member countsync.Member, ranges countsync.Ranges) b
 }
 
 // LocalRanges returns the part of the ranges that this node holds, transferred within movingFor, or
-// transferred to a member that has not received the transfer yet, as reported by giving.
+// transferred to a member that has not received the transfer yet, as reported by giving. If this node
+// Yields, the ranges that it holds are not included.
 func (v *View) LocalRanges(ranges countsync.Ranges, now int64, giving func(to countsync.Member) bool) countsync.Ranges {
 	var has []countsync.Range
 	if !v.Yields() {

@@ -19,9 +19,9 @@ import (
 //	reset    number 8
 //	ban      length in seconds 4, for each of BanSteps
 //
-// A FixedWindow has no burst, but may have a start. The highest bit of partition marks a shadow, the
-// next bit a limit with bans, and the third an ask with AtMost, and the
-// fourth a limit with pauses. The ID shows whether the limit is Global (GlobalIDBit).
+// Buckets have a burst, and other limits may have a start. The highest bit of partition marks a
+// shadow, the next bit a limit with bans, the third an ask with AtMost, and the fourth a limit with
+// pauses. The ID shows whether the limit is Global (GlobalIDBit).
 const (
 	subjectBytes  = 66
 	algorithmByte = 48

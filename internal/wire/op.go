@@ -9,7 +9,7 @@ const (
 	OpRefund                 // returns units
 	OpPeek                   // returns the result of a take, and spends no units
 	OpWait                   // spends units of a LeakyBucket for the waiters of the asking node
-	OpLend                   // requests leases, and spends no units
+	OpLend                   // requests leases, without a take
 	OpReturn                 // returns the unspent units of leases
 	OpReset                  // deletes a count
 	OpStream                 // a frame of the stream of replicas (package countsync) follows
@@ -22,9 +22,9 @@ const (
 	OpTotals                 // requests the totals of the receiver, and has no body
 	OpHold                   // holds units of an InFlight limit
 	OpRelease                // ends a hold
-	OpRenew                  // digests or a list of holds, or records of clients' holds, follow
+	OpRenew                  // digests, lists or names of holds, or records of clients' holds, follow
 	OpHeld                   // requests the holds that the receiver knows in the given ranges; ranges follow
-	OpExtend                 // renews a client's hold
+	OpExtend                 // renews, shrinks or reads a client's hold
 	OpSince                  // requests the age and the epoch of the cluster; the age and the epoch that the sender knows follow
 	OpStrike                 // counts a denial of a limit with bans, and bans the key once there were enough
 	OpBans                   // requests the bans that the receiver lists, and has no body

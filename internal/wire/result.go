@@ -34,16 +34,18 @@ type Lease struct {
 	Until uint32 // the end of the lease by the owner's clock, in its own unit: the asker only sends it back
 }
 
-// Result is the answer to an ask. The operation determines whether Receipt and the fields after
-// Firm are sent.
+// Result is the answer to an ask. The operation determines which of Receipt and the fields from
+// Lease on are sent.
 type Result struct {
 	bucket.Result
 	Source  Source
 	StoodIn bool // the answering member decided without authority
-	Firm    bool // the denial holds until its RetryAfter, unless a caller returns units
-	Banned  bool // the denial of a banned or paused key, which is Firm and ends with a reset only
-	Paused  bool // the key is paused; only with Banned
-	Lease   Lease
+	// Firm reports that the denial holds until its RetryAfter, unless units are returned, the count is
+	// reset, or a limit with a higher Version judges it. For OpExtend it reports that the hold has ended.
+	Firm   bool
+	Banned bool // the denial of a banned or paused key; it is Firm, and before RetryAfter only a reset ends it
+	Paused bool // the key is paused; only with Banned
+	Lease  Lease
 	// ResetNumber is the number of the last reset of the count that the answering member knew of
 	// (Owner.ResetNumber), which is never 0. A member that knows of a later reset uses neither the
 	// lease nor the denial of this result, and refunds none of its units.

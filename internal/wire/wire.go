@@ -33,7 +33,7 @@ const (
 
 	// MaxAsks bounds the asks of an AllowAll.
 	MaxAsks = 255
-	// MaxHops is the maximum number of times that a check is passed on.
+	// MaxHops is the maximum number of times that a request is passed on.
 	MaxHops = 16
 	// MaxTimeout is the maximum Timeout of a node, and the maximum wait in a Header.
 	MaxTimeout = time.Minute

@@ -19,7 +19,8 @@ import (
 //	1 holds to 2 3        has authority, and these targets
 //	1 answers 2 to 3      regards 2 as the member that answers, and has these targets
 //	1 take 5, 1 refund 5, 1 reset
-//	1 owes 2              all counts; only this ID with "it", and also the next hash with "both"
+//	1 owes 2              all counts; with "it" only this ID, with "both" also the next hash, with
+//	                      "others" only other hashes
 //	1 gives 2             authority over all hashes
 //	1 meets 2 3           knows no other members
 //	1 collects, reviews, requests, yields, sweeps, compacts or forgets its tallies

@@ -257,8 +257,8 @@ func TestManyRangesAreTransferredCompletely(t *testing.T) {
 	require.False(t, x.streams[0].Transferring())
 }
 
-// A transfer does not wait for counts that are owed later. It does wait for a scan that replaces
-// waiting items.
+// A transfer does not wait for counts that are owed later. It does wait for a scan that sends an item
+// for which the queue had no room.
 func TestAuthorityDoesNotWaitForALaterScan(t *testing.T) {
 	for _, drops := range []bool{false, true} {
 		l := newLink(t)

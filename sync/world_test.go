@@ -498,8 +498,8 @@ func (w *world) writeOff() (lost bool) {
 	return lost
 }
 
-// crash ends a node, and reports whether units are lost. A message that the node has sent and
-// that was not delivered yet is dropped.
+// crash ends a node, and reports whether units are lost. Messages from the node and to the node that
+// were not delivered yet are dropped.
 func (w *world) crash(n *node) (lost bool) {
 	w.logf("%d crashes", n.name)
 	n.recordTallies()
@@ -565,7 +565,8 @@ func (w *world) forget(m Member) bool {
 	return true
 }
 
-// adopt gives each id that no living node of the roster holds to the first node of these.
+// adopt gives each id that no living node of the roster holds or is to receive to the first serving
+// node of a side in rank order.
 func (w *world) adopt(side []*node) {
 	for _, id := range w.ids {
 		held := false

@@ -82,7 +82,7 @@ const (
 	callsAtOnce = 64
 	// denyFor is the RetryAfter of a denial: units can return at any time.
 	denyFor = 10 * time.Millisecond
-	// knownFor is the minimum time for which a stand-in uses the answers of the members.
+	// knownFor is the minimum time for which a node uses the answers that recordRequest has recorded.
 	knownFor = 100 * time.Millisecond
 )
 

@@ -215,9 +215,8 @@ func TestNoReplicaRevivesEndedRecord(t *testing.T) {
 	}
 }
 
-// A client may renew its hold on both sides of a partition. After the partition, the last renewal
-// wins, regardless of the number of renewals on each side.
-// After a heal, both sides count the units of the side on which the hold was shrunk, whichever renewal wins.
+// After a partition, both sides count the units of the side on which the hold was shrunk, whichever
+// renewal wins.
 func TestFewestUnitsWinAfterPartition(t *testing.T) {
 	for last := range 2 {
 		var now int64
@@ -245,6 +244,8 @@ func TestFewestUnitsWinAfterPartition(t *testing.T) {
 	}
 }
 
+// A client may renew its hold on both sides of a partition. After the partition, the last renewal
+// wins, regardless of the number of renewals on each side.
 func TestLastRenewalWinsAfterPartition(t *testing.T) {
 	for name, ttl := range map[string]time.Duration{"longer": time.Hour, "shorter": time.Second} {
 		t.Run(name, func(t *testing.T) {

@@ -73,8 +73,8 @@ type Limit struct {
 
 	// MaxOfCopies makes a merge of two copies of a count keep the copy with more used units, because both
 	// record the same event, such as the end of a timer. Otherwise a merge adds the units that only one
-	// copy has. With MaxOfCopies, Debit also spends only the units that a bucket lacks. Other decisions
-	// do not depend on it.
+	// copy has. With MaxOfCopies, Debit also spends only the units that a bucket lacks. Takes do not
+	// depend on it.
 	MaxOfCopies bool
 
 	// Keep is the number of units that an ask with this limit leaves for other asks, from 0 to

@@ -10,7 +10,7 @@ import "math"
 type Total struct {
 	Origin uint64 // hash of the name of a member; 0 if there are several origins or the origin is unknown, and then the other fields are zero
 	Series int64  // series of the origin; higher when the origin begins again from zero
-	Spent  uint32 // number at which the total began in the series, plus the units spent since; refunds are not subtracted
+	Spent  uint32 // number at which the total began in the series, plus the units that were collected since
 }
 
 func (t Total) seriesKey() originSeries { return originSeries{t.Origin, t.Series} }

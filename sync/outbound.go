@@ -14,8 +14,8 @@ import (
 // Until then, the item is in queue, in bulk, in flight, or covered by a scan. Hand-overs depend
 // on this: a transfer or a Complete is sent only after everything older in queue and in scans
 // has been acknowledged (hasSentUntil, while no frame is in flight). Code that takes an item from
-// the queue without storing it anywhere would break this. Only Forgo drops states, on a node that
-// leaves, and Meet drops the items for a member that is not in the roster any more.
+// the queue without storing it anywhere would break this. Only two calls drop items: Forgo drops the
+// states of a node that leaves, and Meet drops the items for a member that has left the roster.
 type outbound struct {
 	to     Member
 	stamp  stamp // marks the entries that were queued for the member

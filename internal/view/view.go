@@ -72,7 +72,7 @@ type joiner struct {
 type Terms struct {
 	Expect   int
 	Replicas int
-	Leavers  map[countsync.Member]bool
+	Leavers  map[countsync.Member]bool // members that are known to leave, although the cluster may report that they serve
 	// Ring is a ring from which the first view derives its own ring, or nil. It saves time, and has
 	// no effect on the result.
 	Ring *ring.Ring
@@ -80,8 +80,8 @@ type Terms struct {
 
 // New returns the view that follows the view before, given the view of the cluster at the time now.
 // If this node starts (before is nil), joins, or began apart from the members that it meets, every
-// serving member of the cluster has points. Later, a new member gets points once this side reaches
-// it, because until then only the previous owner can be asked.
+// serving member of the cluster except Leavers has points. Later, a new member gets points once this
+// side reaches it, because until then only the previous owner can be asked.
 func New(now int64, c *cluster.View, t Terms, before *View) *View {
 	v := &View{View: c, Expect: t.Expect, copies: t.Replicas, Named: make(map[uint64]int, len(c.Members))}
 	v.Next = v.paths(-1)

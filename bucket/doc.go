@@ -14,12 +14,13 @@
 //	used + n <= capacity
 //
 // where used is the number of units that count at the time of the ask, and capacity is
-// [Limit.Usable]: the Capacity, less the Keep of the ask. A fraction of a unit counts as a whole unit in a bucket, and does not
-// count in a SlidingWindow. The algorithms differ in the units that still count at a given
-// time. The same rule determines Remaining and RetryAfter. Remaining is capacity − used, or
-// zero if used is larger. RetryAfter reaches to the first instant at which the rule holds: if
-// no other call is made in between, the same ask is admitted at that instant, and denied one
-// nanosecond earlier. If n is above the capacity or the Rate is zero, RetryAfter is Per.
+// [Limit.Usable]: the Capacity, less the Keep of the ask. A fraction of a unit counts as a
+// whole unit in a bucket, and does not count in a SlidingWindow. The algorithms differ in the
+// units that still count at a given time. The same rule determines Remaining and RetryAfter.
+// Remaining is capacity − used, or zero if used is larger. RetryAfter reaches to the first
+// instant at which the rule holds: if no other call is made in between, the same ask is
+// admitted at that instant, and denied one nanosecond earlier. If n is above the capacity or
+// the Rate is zero, RetryAfter is Per.
 //
 // A count is never refilled because a clock steps back. If the time of the caller is before
 // the time of the count, such as the start of its window, no time has passed for the count.

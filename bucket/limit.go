@@ -180,9 +180,9 @@ func (l *Limit) checkKeep(report func(format string, args ...any)) {
 	}
 }
 
-// equals reports whether the exported fields of two limits are equal, except Keep and MaxOfCopies. It is faster than != by
-// a nanosecond per check, because the compiler implements != by a call of a function that
-// compares memory.
+// equals reports whether the exported fields of two limits are equal, except Keep and
+// MaxOfCopies. It is faster than != by a nanosecond per check, because the compiler implements
+// != by a call of a function that compares memory.
 func (l *Limit) equals(o *Limit) bool {
 	return l.Algorithm == o.Algorithm && l.Rate == o.Rate && l.Per == o.Per && l.Burst == o.Burst && l.Version == o.Version && l.Start == o.Start && l.Whole == o.Whole && l.Durable == o.Durable
 }

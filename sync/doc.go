@@ -21,11 +21,12 @@
 // bound for these units: the used units of the other copy, plus the units that both vectors know
 // to be refunded beyond the spent ones.
 //
-// A join does not depend on order, path or repetition, and neither do the units of a merge: a
-// unit that is sent twice, late or by two paths counts once. Unless a store or a table is full, a
-// unit is lost only if all members that have heard of it are lost. How many of the units have recovered is known as a bound on the
-// strict side, which is exact as long as one node at a time spends. Each copy of a bucket drains
-// on its own: if two copies were filled separately, their merge has drained by as much as both.
+// A join does not depend on order, path or repetition, and neither do the units of a merge: a unit
+// that is sent twice, late or by two paths counts once. Unless a store or a table is full, a unit
+// is lost only if all members that have heard of it are lost. The number of recovered units is a
+// lower bound, which is exact as long as one node at a time spends. Buckets are an exception, because
+// each copy of a bucket drains on its own: if two copies were filled separately, their merge has
+// drained by as much as both.
 //
 // A tally is forgotten once all of its units have recovered. This is known from its age, or
 // because the count is empty. Another copy may bring the tally back, but its units

@@ -81,7 +81,7 @@ type Time struct{ Now, Monotonic int64 }
 // holding contains the units of this region for an id. The lock of its shard protects a holding.
 type holding struct {
 	id      bucket.ID
-	whole   bucket.Limit // limit of the last ask, without its Keep
+	whole   bucket.Limit // latest numbers of the limit, without a Keep
 	part    bucket.Limit // part of whole that judges asks
 	keep    int64        // Keep of the last ask that had one
 	until   int64        // monotonic time at which part must be computed again
@@ -96,7 +96,7 @@ type holding struct {
 	demand   float64   // recent demand in units per second, as of at
 	usual    float64   // demand, averaged over several windows
 	at       int64     // monotonic time of the last update of demand and usual
-	lacked   int64     // monotonic time of the last denial
+	lacked   int64     // monotonic time of the last denial, or of the last call of Lacks
 	seen     int64     // monotonic time at which the id was last known to be asked for
 	series   int64     // series of the spent units
 	before   int64     // number of units that were spent before the series began

@@ -128,9 +128,9 @@ func (h *Holds) Leave(ctx context.Context) error {
 	return nil
 }
 
-// copyRecords runs a round: it sends the records that have changed, and after a change of the view or
-// a round with failures, all records that another member should have by the view. It returns the number of records
-// that were not acknowledged, or 1 if ctx is done before the round begins.
+// copyRecords runs a round: it sends the records that have changed, and after a change of the view
+// or a round with failures, all records that another member should have by the view. It returns
+// the number of records that were not acknowledged, or 1 if ctx is done before the round begins.
 func (h *Holds) copyRecords(ctx context.Context) (failed int) {
 	select {
 	case h.copies.turn <- struct{}{}:

@@ -39,7 +39,7 @@ func checkBanned(r *trial, broken func(time.Duration, string, ...any)) {
 	}
 }
 
-// checkLasting reports the first admission before the end of a ban that a caller was told earlier.
+// checkLasting reports the first admission before the end of a ban or a pause that a caller was told earlier.
 func checkLasting(course *course, a *asks, checks []*Check, broken func(time.Duration, string, ...any)) {
 	var told []*Check
 	for _, c := range checks {
@@ -71,8 +71,8 @@ func checkLasting(course *course, a *asks, checks []*Check, broken func(time.Dur
 	}
 }
 
-// checkDenials reports the first ban of a key that was denied too rarely. A denial reaches the owner
-// at most two Timeouts and the pauses after its answer. The checks of a killed process are not in the journal.
+// checkDenials reports the first ban of a key that was denied too rarely. A denial reaches the owner at most
+// two Timeouts, a second and the pauses after its answer. The checks of a killed process are not in the journal.
 func checkDenials(course *course, a *asks, checks []*Check, broken func(time.Duration, string, ...any)) {
 	ends, late := time.Duration(0), 2*timeoutOf(course.scenario)+time.Second
 	for _, c := range checks {

@@ -82,7 +82,8 @@ func (s *stage) askForClient(ctx context.Context, q question, random *rand.Rand,
 }
 
 // checkNotLost checks that no renewal within the ttl of a hold reported that the hold has
-// expired. In an undisturbed run, renewals must not return other errors either.
+// expired, unless the hold may be lost (mayLose). In an undisturbed run, renewals must not
+// return other errors either.
 func checkNotLost(r *trial, broken func(time.Duration, string, ...any)) {
 	if r.mayEvict() {
 		return // a node has room for a bounded number of holds
@@ -104,8 +105,9 @@ func checkNotLost(r *trial, broken func(time.Duration, string, ...any)) {
 	}
 }
 
-// mayLose reports whether a hold may be lost between two times: in a split, or if several
-// members crash or freeze that may be the only members with the hold.
+// mayLose reports whether a hold may be lost between two times: in a split, at a change of
+// connectivity, if all nodes of the region end, if a member dies whose counts may be on no
+// other member, or if several members crash or freeze.
 func (h *asks) mayLose(from, to time.Duration) bool {
 	c := h.course
 	for i := range c.eras {

@@ -41,7 +41,7 @@ type era struct {
 	from, to  time.Duration
 	side      []int // side of each node of the scenario, or -1 if the node is on no side
 	sides     int
-	roster    int  // number of hosts that have started and not left, which is the n of the guarantees
+	roster    int  // number of hosts that have started and not left, or Expect if that is more; the n of the guarantees
 	leftApart bool // a member left while the region was not calm: a side that has not heard of the leave still counts the member
 	missing   bool // a member of the roster is on no side
 	mute      bool // such a member runs, but cannot report its present and earlier admissions
@@ -63,7 +63,7 @@ type era struct {
 type kind uint8
 
 const (
-	changed  kind = iota // a link changes, or a member ends or freezes that was the only path between other members; the c of docs/guarantees.md counts these
+	changed  kind = iota // a link changes, a node starts or leaves while the region is not calm, or a member ends or freezes that was the only path between other members; the c of docs/guarantees.md counts these
 	killed               // an owner crashes
 	moved                // a node joins, or leaves in order
 	timedOut             // a node freezes or thaws, so that checks time out although the member with authority lives
@@ -346,7 +346,7 @@ func (w *world) apply(at time.Duration, f Fault, i int, calm bool) {
 
 // losesCounts reports whether the counts of a member are lost if it dies now: there are no
 // replicas, the member is frozen or alone on its side, or copies may be incomplete because
-// another node ended or froze or a link changed shortly before.
+// another node ended, froze or thawed or a link changed shortly before.
 func (w *world) losesCounts(at time.Duration, i int) bool {
 	edges := w.edges()
 	return w.scenario.Replicas < 0 || w.frozen[i] ||

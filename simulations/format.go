@@ -71,8 +71,9 @@ func bundledScenarios() ([]*Scenario, error) {
 }
 
 // parse reads the file of a scenario. The argument name is the name of the file; without
-// directory and ending, name is the name of the scenario. The error reports all
-// problems, with line and column.
+// directory and ending, name is the name of the scenario. The error reports each value
+// that does not fit or, if there are none, each conflict between fields, with line and
+// column.
 func parse(name string, text []byte) (*Scenario, error) {
 	file, err := strictyaml.Parse(name, text)
 	if err != nil {

@@ -405,8 +405,8 @@ func checkReplicas(r *trial, broken func(time.Duration, string, ...any)) {
 	}
 }
 
-// mayEvict reports whether nodes may evict the counts of the witness. They use almost
-// nothing of its limit, and begin again after an eviction.
+// mayEvict reports whether nodes may evict the counts of the witness. These counts use
+// almost nothing of their limit, and begin again after an eviction.
 func (r *trial) mayEvict() bool { return r.Scenario.MaxKeys > 0 }
 
 func checkAccounts(r *trial, broken func(time.Duration, string, ...any)) {
@@ -505,8 +505,9 @@ func (c *course) awaitsJoins(q *quiet) bool {
 	return q.count(func(i int) bool { return q.side[i] >= 0 && q.weighs[i] }) < c.scenario.Expect
 }
 
-// checkShares checks the sides of each quiet in which a member is missing, and the quiet
-// at the end of the run if all nodes of the roster run and are connected to each other.
+// checkShares checks the sides of each quiet in which a member is missing, unless a member
+// has left while the region was not calm. It also checks the quiet at the end of the run if
+// all nodes of the roster run and are connected to each other.
 func checkShares(r *trial, broken func(time.Duration, string, ...any)) {
 	stepsBack := slices.ContainsFunc(r.Scenario.Faults, func(f Fault) bool { return f.Kind == FaultSkew && f.By < 0 })
 	for _, a := range r.asks {

@@ -46,7 +46,7 @@ type Check struct {
 	Allowed         bool
 	Critical        bool
 	Source          weir.Source
-	Banned          time.Duration // the rest of the ban of the key; 0 if the answer is not that the key is banned
+	Banned          time.Duration // the rest of the ban or pause of the key; 0 if the answer is not that the key is banned or paused
 	Err             string        // empty if there is no error
 }
 
@@ -62,7 +62,7 @@ type Ending struct {
 	Known     uint64  // the highest number of a reset that a node knew and no crash can have taken
 	Total     int64   // the number of units that the nodes spent during the run, minus the number of returned units
 	Spent     int64   // the part of Total of nodes that knew of the same last reset as the owner
-	Granted   int64   // units that callers were granted
+	Granted   int64   // units that callers were granted, minus the units that they gave back
 	Ungranted int64   // units that may be spent without a grant, by the rules of losses.go
 	Used      int64   // count of the owner after the last heal
 	Owners    []int16 // the nodes that answer for the key themselves; there must be one

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// adversaryPace is the time between two checks of an adversary at a node. After
+	// adversaryPace is the minimum time between two checks of an adversary at a node. After
 	// enoughDenials denials, a burst goes to the next key: the adversary has all units.
 	adversaryPace   = 10 * time.Microsecond
 	adversaryBefore = 5 * time.Millisecond // how long before a fault a burst begins

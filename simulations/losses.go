@@ -32,7 +32,7 @@ type ledger struct {
 	mu      sync.Mutex // guards spends, which nodes report under their own locks
 	keys    map[[16]byte]int
 	spends  [][]spent         // the spends of each key, in order
-	granted []int64           // the number of units that were granted to callers, for each key
+	granted []int64           // the number of units that were granted to callers, minus the units that they gave back, for each key
 	resets  []uint64          // for each key, the highest reset number that a node has known
 	knows   map[knower]uint64 // the number that the node of each host knew last
 	refunds [][]refunded      // the refunds of each key

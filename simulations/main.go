@@ -9,7 +9,9 @@
 //	simulations -n 100 -seed 7             plays 100 random scenarios, the first with this seed
 //	simulations -regions -n 100            the same, of regions that share limits
 //
-// The exit status is 1 if an invariant is broken, and 2 if the arguments are wrong.
+// With -n and -snapshots, it plays only random scenarios in which nodes write snapshots and
+// all nodes stop. The exit status is 1 if an invariant is broken or a random scenario cannot
+// be played, 2 after another error, and 130 after an interrupt.
 package main
 
 import (

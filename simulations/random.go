@@ -28,8 +28,9 @@ const (
 	mostHolding = 40 // maximum number of checks per second of a load that holds or reserves units
 )
 
-// randomScenario returns a random scenario of 3 to 9 nodes and 60 s, with limits of all
-// kinds, loads, and faults close to each other. All cut links have healed by about 35 s.
+// randomScenario returns a random scenario of 3 to 9 nodes and 60 s, or more if all nodes
+// stop (addStops). The scenario has limits of all kinds, loads, and faults close to each
+// other. All cut links have healed by about 35 s.
 // The scenario depends only on the seed.
 func randomScenario(seed uint64) *Scenario {
 	d := newDice(fmt.Sprintf("random-%d", seed), seed, "weir")

@@ -233,10 +233,10 @@ func (r *trial) maxSettles(v *Reserved) int64 {
 	})
 }
 
-// isUndisturbed reports whether the only faults are starts and orderly leaves, no packets
-// are lost, no counts are evicted, all nodes are connected to each other, and there are
-// as many nodes as expected. Otherwise no node may be able to settle a carried
-// reservation.
+// isUndisturbed reports whether the only events are starts and orderly leaves, no packets
+// are lost, no checks time out, no counts are evicted, all nodes are connected to each
+// other, and there are as many nodes as expected. Otherwise no node may be able to settle a
+// carried reservation.
 func (r *trial) isUndisturbed() bool {
 	if r.Scenario.Network.Loss > 0 || r.mayEvict() {
 		return false

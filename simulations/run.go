@@ -364,8 +364,9 @@ func (s *stage) settle(ctx context.Context) string {
 }
 
 // allOwned reports whether each key of the witness has a node that answers for it itself.
-// The keys of a region without a running node do not count. After a node was forgotten, other nodes wait some seconds before they take its ranges,
-// because a member that was out of sight may have these.
+// The keys of a region without a running node do not count. After a node was forgotten,
+// other nodes wait some seconds before they take its ranges, because a member that was out
+// of sight may have these.
 func (s *stage) allOwned(ctx context.Context) bool {
 	for k := range s.witness.spends {
 		if s.running(k/witnessKeys, nil) != nil && !slices.ContainsFunc(s.hosts, func(h *host) bool {

@@ -19,7 +19,8 @@ const (
 	shrinkFor   = 10 * time.Minute // maximum time for which the first is shrunk
 )
 
-// unplayed is the invariant of a scenario whose process ended before the scenario.
+// unplayed is the invariant of a scenario that cannot be played, or whose process ended
+// before the scenario.
 const unplayed = "played"
 
 // errUnplayable means that a scenario cannot be played, and that its process continues.

@@ -68,7 +68,8 @@ type Options struct {
 	Caps countsync.Caps
 	// Configure, if not nil, changes the Config of a host's node whenever a node starts
 	// there, for example if each host has its own Snapshots. Configure must not call
-	// methods of the Cluster.
+	// methods of the Cluster. Of the fields that membership uses, such as Secrets, TLS and
+	// Forget, only the values in Options.Config apply to membership.
 	Configure func(name string, cfg *weir.Config)
 	// Config is the Config of every node. The Cluster sets the fields Cluster, Name,
 	// Bind, Advertise, Join, Region, Regions, Now and Rand for each node.
@@ -91,8 +92,8 @@ const (
 //
 // A host has the name that Options.Nodes or Start gives to it. A node on the host is
 // called HOST-INCARNATION, for example in Members: the incarnation has 16 hexadecimal
-// digits, and depends on the seed and on the number of starts on the host. If a host
-// runs no node, a fault of the host applies to the next node that starts on the host.
+// digits, and depends on the seed, the host and the number of starts on the host. If a
+// host runs no node, a fault of the host applies to the next node that starts on the host.
 // Methods are safe for concurrent use.
 type Cluster struct {
 	options Options
@@ -202,8 +203,8 @@ func (c *Cluster) machine(name string) *machine {
 // Start starts a node on a host. The host is new, or the last node on the host has left
 // or was killed. The new node knows nothing that the last node knew. Start returns when
 // weir.Start returns, and does not wait until the node is Ready. Start returns an error if
-// the name is empty, if the host runs a node, after Close, if weir.Start fails, or if the
-// host is killed meanwhile.
+// the name is empty, if the host runs a node, after Close, if weir.Start fails, or if Kill
+// or Close is called meanwhile.
 func (c *Cluster) Start(ctx context.Context, name string) (*weir.Node, error) {
 	c.mu.Lock()
 	m := c.machine(name)
@@ -387,8 +388,8 @@ func (c *Cluster) Throttle(name string, pause, every time.Duration) {
 // links of hosts on no side stay as they are. Network().Cut cuts one direction only.
 func (c *Cluster) Cut(sides ...[]string) { c.network.Split(sides...) }
 
-// Heal restores all links: no link is cut, and each has the values of Options.Link or
-// WAN.
+// Heal restores all links: no link is cut or rejects connections, and each has the values
+// of Options.Link or WAN.
 func (c *Cluster) Heal() { c.network.reset() }
 
 // Skew steps the clock of a host forward, or backward if the argument by is negative.
@@ -404,8 +405,7 @@ func (c *Cluster) Skew(name string, by time.Duration) {
 
 // Settled reports whether every node is Ready and sees exactly the running nodes of its
 // region, all of them serving. If so, all nodes have noticed each start, leave, kill and
-// heal.
-// After a Cut or a Freeze, Settled stays true until a node notices the fault.
+// heal. After a Cut or a Freeze, Settled stays true until a node notices the fault.
 func (c *Cluster) Settled() bool {
 	nodes := c.runningNodes()
 	of := make(map[string]int) // number of running nodes in each region

@@ -275,7 +275,7 @@ func (p *process) Dial(ctx context.Context, addr string) (net.Conn, error) {
 
 	select {
 	case err = <-answered:
-	case <-changed: // data has arrived right after the answer, or this host was killed
+	case <-changed: // data has arrived right after the answer, the connection broke, or this host was killed
 		select {
 		case err = <-answered:
 		default:

@@ -28,7 +28,7 @@ const (
 	deadAfter  = 5 * time.Second        // time without a connection to any member of this side, after which a member is dead
 	joinWithin = time.Second            // how long Start and Leave wait for other members
 	inboxBound = 1 << 14                // maximum number of queued requests; further requests are lost
-	askBound   = 1 << 14                // maximum number of unanswered requests to a member; further requests fail with ErrBusy
+	askBound   = 1 << 14                // maximum number of unanswered requests to a member, and of messages on their way there; further requests fail with ErrBusy
 	simPort    = 7946                   // part of Member.Addr
 	dialWithin = 850 * time.Millisecond // maximum time to open a connection
 	usedEvery  = time.Second            // time after a request to a member that is not watched, after which the next request opens a new connection
@@ -41,15 +41,15 @@ const (
 // rosters spread with the pings. A member is dead on a side if no member of the side has
 // been connected to it for 5 s. Messages are ordered and reliable, like the data of a
 // stream, and a cut or a freeze holds messages until it ends. As with NewGossip, a member
-// closes a connection that brought no message for 3 s. Requests on such a connection that
-// arrive later, when a longer cut heals, are lost.
+// closes a connection that brought no message for 3 s, or 10 s from another region.
+// Requests on such a connection that arrive later, when a longer cut heals, are lost.
 //
 // The fields Name, Region, Regions, Seed, Join, Forget and ForgetRefused of c have the
 // same meaning as for cluster.NewGossip, with two exceptions: the default Name is the
 // name of the host with the number of its start, and the default Join is all hosts of the
 // network that run a member of the same Region and Seed. A Logger receives the reason if
-// another region is not reached. The ports in Join and Regions and all other fields are
-// ignored.
+// another region is not reached, or if this member refuses a node of another region. The
+// ports in Join and Regions and all other fields are ignored.
 //
 // A host runs one such cluster at a time, until its Close or the Kill of the host.
 func (h *Host) Cluster(c cluster.Config) cluster.Cluster {

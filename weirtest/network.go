@@ -16,9 +16,9 @@ import (
 type Link struct {
 	Latency time.Duration // in one direction
 	Jitter  time.Duration // up to this much more, drawn evenly for each packet
-	// Loss is the part of the packets that are lost, from 0 to 1. On a stream, a lost
-	// packet is sent again 200 ms later, as by a kernel whose shortest timeout is that
-	// long.
+	// Loss is the part of the packets that are lost, from 0 to 1. On a stream, and between
+	// nodes with Host.Cluster, a lost packet is sent again 200 ms later, as by a kernel
+	// whose shortest timeout is that long.
 	Loss float64
 	// Duplicates is the part of the datagrams that arrive twice, from 0 to 1. A stream
 	// does not read data twice.

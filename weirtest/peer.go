@@ -531,17 +531,17 @@ func (p *peer) finishRequest(id uint64, answer []byte, err error) {
 	}
 }
 
-// setRefused records whether the host of the peer refuses what is sent to it.
+// setRefused records whether the host of the peer refuses messages.
 func (p *peer) setRefused(refused bool) {
 	if !p.abroad {
 		p.owner.recordChange(p.owner.table.SetRefused(p.to.name, refused))
 	}
 }
 
-// handleReset handles the end of the peer's process: requests without an answer will not
-// have one. The first reset ends the connection, and the next reset refuses a new
-// connection. If another member of the cluster has started on the host since, it replaces
-// the peer.
+// handleReset handles the end of the peer's process, or of the connections with it:
+// requests without an answer fail. The first reset ends the connection, and the next reset
+// refuses a new connection. If the process has ended and another member of the cluster has
+// started on the host since, this member replaces the peer in the roster.
 func (p *peer) handleReset() {
 	m, name := p.owner, p.to.name
 	ended := p.isConnected()

@@ -10,8 +10,8 @@ import (
 	"github.com/weir-go/weir/bench/internal/worker"
 )
 
-// contender is a limiter as a service uses it: a token bucket or GCRA, which grant the same
-// units.
+// contender is a limiter as a service uses it. Except for weir-held and echo, it is a token
+// bucket, a leaky bucket or GCRA, which grant the same units.
 type contender struct {
 	name       string
 	at         place

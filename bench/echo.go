@@ -30,7 +30,7 @@ type echo struct {
 
 	mu      sync.Mutex
 	slots   []chan bool // a channel for each pending request: true for a response, false when the connection ends
-	free    []uint64    // indexes of slots
+	free    []uint64    // indexes of slots without a pending request
 	queued  []byte      // frames that are not written yet
 	spare   []byte      // buffer for the next queued; only the writing caller uses it
 	writing bool        // whether a caller writes
@@ -167,7 +167,8 @@ func (e *echo) serve() {
 	}
 }
 
-// readFrames passes the whole frames of each read to handle, until either returns an error.
+// readFrames passes the whole frames of each read to handle, until the read or handle returns
+// an error.
 func readFrames(r io.Reader, size int, handle func(frames []byte) error) error {
 	buf, left := make([]byte, 64<<10), 0
 	for {

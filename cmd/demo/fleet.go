@@ -169,7 +169,7 @@ func (f *fleet) launch(inc *incarnation) error {
 // follow starts the service of a gateway, polls it and handles its reports until it no
 // longer serves, and waits for the end of its process. An error that the gateway returns
 // is a broken promise. An error because the process has ended is not. The calls have no
-// timeout, because a gateway may be frozen. stop ends the process.
+// timeout, because a gateway may be frozen. They end when the method stop ends the process.
 func (f *fleet) follow(inc *incarnation, s Settings) {
 	err := inc.process.Call("Gateway.Start", s, new(int))
 	if err == nil {

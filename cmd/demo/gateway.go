@@ -35,7 +35,7 @@ type Settings struct {
 	Token    string   // token of its admin API
 	Rules    string   // the rules file
 	Join     []string // addresses of the nodes of other gateways
-	Expect   int      // number of gateways
+	Expect   int      // number of gateways, in its region if there are regions
 	Replicas int      // copies of each count
 	Region   string
 	Regions  map[string][]string // addresses of nodes in each other region

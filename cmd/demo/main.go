@@ -10,7 +10,7 @@
 // gateway.go the process of a gateway. Clients send requests in traffic.go; tally.go
 // keeps the answers, and verdict.go, claims.go and windows.go judge them. view.go and
 // screen.go show the run. With -serve, serve.go and panorama.go show a page instead of a
-// verdict.
+// verdict. With -soak, soak.go plays random faults instead of the plan.
 package main
 
 import (

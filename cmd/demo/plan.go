@@ -84,7 +84,8 @@ func (s step) String() string {
 // plan distributes the steps over the run. They are more than a Per apart, so that no
 // window contains two steps, except the steps of the rolling restart. A gateway joins and
 // leaves again. All gateways restart in turn. The rules change. A random gateway is killed
-// and replaced, and another is frozen and thawed.
+// and replaced, and another is frozen and thawed. On a system without signals, no gateway
+// leaves, restarts in turn or is frozen.
 func plan(nodes int, duration time.Duration, random *rand.Rand) []step {
 	var steps []step
 	add := func(percent int, k kind, gateway int, phase string) {

@@ -114,7 +114,8 @@ type auditFile struct {
 	fresh bool     // no write since it was opened
 }
 
-// open opens the file that currently has the name. If it fails, the previous file remains open.
+// open opens the file that currently has the name, and closes the previous file. If the file cannot
+// be opened, the previous file remains open.
 func (f *auditFile) open() error {
 	file, err := openToAppend(f.name)
 	if err != nil {

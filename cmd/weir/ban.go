@@ -35,7 +35,7 @@ func keyOrDash(key *string) string {
 	return shown(*key)
 }
 
-// banReleaseCommand releases a key from its ban.
+// banReleaseCommand releases a key from its ban, and deletes its count.
 type banReleaseCommand struct {
 	asking
 	Limit string `arg:"" help:"name of a limit of the rules, such as api/hourly"`

@@ -17,7 +17,7 @@ type blockCommand struct {
 	ID     string `name:"id" placeholder:"ID" help:"with -remove, the ID of a block in the list"`
 }
 
-// blocked are the flags that name what is blocked.
+// blocked contains the flags that name a client or a key of a rule.
 type blocked struct {
 	IP      string `name:"ip" placeholder:"NETWORK" help:"an address or a network, such as 192.0.2.0/24"`
 	User    string `placeholder:"NAME" help:"a user"`

@@ -66,7 +66,7 @@ func (f files) mutualConfig() (*tls.Config, error) {
 	return c, nil
 }
 
-// server returns a TLS configuration for a server. If ca is set, the client must present
+// server returns a TLS configuration for a server. If f.CA is set, the client must present
 // a certificate.
 func (f files) server() (*tls.Config, error) {
 	if _, err := f.certificate(); err != nil {

@@ -27,10 +27,11 @@ type client struct {
 	stderr io.Writer
 }
 
-// patience is the maximum time that a command waits for a node.
+// patience is the maximum time that a command waits for a node. weir hold waits so long for each
+// response.
 const patience = 20 * time.Second
 
-// reaching contains the flags of every command that sends requests to a node.
+// reaching contains the flags of every command that sends requests to the admin API of a node.
 type reaching struct {
 	Admin     string `placeholder:"URL" env:"WEIR_CLIENT_ADMIN" help:"the address of a node's admin API: HOST:PORT or unix:/path, like -admin of the node, or a URL; http://127.0.0.1:8081 if empty"`
 	TokenFile string `placeholder:"FILE" env:"WEIR_CLIENT_TOKEN_FILE" help:"a file with a token that the node accepts"`
@@ -96,7 +97,8 @@ func (c *client) remove(ctx context.Context, path, done string) (int, error) {
 	return ok, err
 }
 
-// print sends a request, and prints the response: as JSON, or by show once it is decoded into into.
+// print sends a request, decodes the response into the argument into unless that is nil, and prints
+// the response: as JSON, or by a call of show.
 func (a *asking) print(ctx context.Context, c *client, method, path string, question, into any, show func()) error {
 	text, _, err := c.call(ctx, method, path, question, into)
 	switch {
@@ -171,8 +173,8 @@ func (a *reaching) address() string {
 // maxAnswer is larger than any response of a node.
 const maxAnswer = 64 << 20
 
-// call sends a request, decodes the response into into unless it is nil, and returns the
-// text of the response.
+// call sends a request, decodes the response into the argument into unless that is nil, and
+// returns the text and the status of the response.
 func (c *client) call(ctx context.Context, method, path string, question, into any) (text []byte, status int, err error) {
 	var body io.Reader
 	if question != nil {
@@ -221,8 +223,8 @@ func (c *client) call(ctx context.Context, method, path string, question, into a
 	return text, answer.StatusCode, nil
 }
 
-// verdict is the response of /v1/take for a limit, or of /v1/status, which also has Owner
-// and Policy.
+// verdict is the part of a response that is about a limit. Only the responses of /v1/status
+// and /v1/clients have Owner and Policy.
 type verdict struct {
 	admin.Take
 	Owner  string `json:"owner"`
@@ -270,7 +272,8 @@ type countOf struct {
 	Key   string `arg:"" help:"key of the count, such as a user or an address"`
 }
 
-// taking is the request of the API for taking units and for settling a reservation.
+// taking is the request of the API to take or peek at units, and to make or settle a
+// reservation.
 type taking struct {
 	Limit       string `json:"limit"`
 	Key         string `json:"key"`
@@ -296,7 +299,7 @@ func (q *checkCommand) ask(ctx context.Context, c *client) (int, error) {
 	return q.take(ctx, c, "/v1/take", &question, "allowed", "denied")
 }
 
-// take sends a request for units, or an estimate of one, and prints the verdict.
+// take sends a request to take units or to peek at them, and prints the verdict.
 func (a *asking) take(ctx context.Context, c *client, path string, question *taking, yes, no string) (int, error) {
 	var v verdict
 	err := a.print(ctx, c, http.MethodPost, path, question, &v, func() {

@@ -231,8 +231,8 @@ func printTable[T any](w io.Writer, header string, items []T, row func(T) string
 const limitsShown = 20
 
 // printLimits prints the limits with denials, or with denials as shadows, sorted by
-// denials in descending order. The limits that are not enforced for all keys by the rules of this node are
-// included even without denials. At most limitsShown limits are printed.
+// denials in descending order. The limits that are not enforced for all keys by the rules
+// of this node are included even without denials. At most limitsShown limits are printed.
 func (c *cluster) printLimits(w io.Writer) {
 	limits, modes := make(map[string]admin.Total), make(map[string]string)
 	maps.Copy(limits, c.Totals.Limits)

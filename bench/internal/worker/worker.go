@@ -145,7 +145,8 @@ type Tally struct {
 	Least, Most int64  // bounds of the units that the limits grant to All
 }
 
-// warmUp is the inverse of the part of a run that precedes it and is not measured.
+// warmUp is the ratio of the time of a run to the time of the warm-up before it, which is not
+// measured.
 const warmUp = 5
 
 // timings is the number of timed checks per second. The two reads of the clock take as

@@ -89,8 +89,8 @@ func (c *conn) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// SetDeadline never leaves a write without a deadline: gRPC removes the deadline of its
-// handshakes while a write may be running.
+// SetDeadline never leaves a write without a deadline if the port bounds writes: gRPC
+// removes the deadline of its handshakes while a write may be running.
 func (c *conn) SetDeadline(t time.Time) error {
 	if c.port.writeWithin == 0 || !t.IsZero() {
 		c.extended.Store(0)

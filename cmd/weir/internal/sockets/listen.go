@@ -1,5 +1,6 @@
 // Package sockets listens on Unix sockets. A process takes the path of a socket only if
-// no process listens there, and removes only the socket that it has created.
+// no process listens there. It removes only its own socket, and at the start a socket that
+// a killed process has left.
 package sockets
 
 import (

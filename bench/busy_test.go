@@ -23,7 +23,7 @@ const (
 	busyKeys     = 10_000
 	busyRate     = 5 // units of each key, in a window that outlasts the benchmark
 	busyFor      = 5 * time.Second
-	// lonely is the inverse of the part of the keys that only one gateway checks.
+	// One of lonely keys is checked by only one gateway.
 	lonely = 3
 	// busyTimeout is the default of Config.Timeout. busySlack is the time of a check
 	// itself on a machine that other programs use.

@@ -22,7 +22,7 @@ func TestBundledScenariosReadBackAsWritten(t *testing.T) {
 	}
 }
 
-// whole is a scenario file that sets every field.
+// whole is a scenario file that sets most of the fields.
 const whole = `
 about: Everything
   at once.

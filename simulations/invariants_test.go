@@ -41,7 +41,7 @@ func spread(units int, from, to time.Duration, nodes ...int16) (checks []Check) 
 	return checks
 }
 
-// spreadDenied returns the same checks, of which it allows one in among.
+// spreadDenied returns the checks that spread returns, and allows one of every among checks.
 func spreadDenied(every, among int, from, to time.Duration, node int16) []Check {
 	checks := spread(every, from, to, node)
 	for i := range checks {

@@ -52,7 +52,7 @@ const (
 )
 
 // flood is a set of connections to a port. The client of each connection sends the text
-// first, and then neither sends nor reads.
+// first, and then nothing. If the text is long, the client does not read either.
 type flood struct {
 	port, first string
 }

@@ -85,8 +85,8 @@ type served struct {
 }
 
 // startWithin bounds how long a start waits for members and for snapshots. After that the
-// node serves, so that probes get a response, but the node is not ready before members and
-// snapshots are available.
+// node serves, so that probes get a response, but the node is not ready while it still
+// waits.
 const startWithin = 20 * time.Second
 
 // The parts of -leave_within at which each phase of the leave ends. After restPart, the

@@ -376,7 +376,8 @@ func TestBansFollowTheirDenialsThroughChanges(t *testing.T) {
 	}
 }
 
-// change stops a node by a leave or a crash, or starts a node, and waits until all nodes agree.
+// change stops a node by a leave or a crash, or stops none. It then starts a new node, and waits until all nodes
+// agree.
 func (w *world) change(t *testing.T, rng *rand.Rand) {
 	at := rng.IntN(len(w.names))
 	name := w.names[at]

@@ -132,7 +132,7 @@ func TestShareBesideWholeLimitCountsAfterHeal(t *testing.T) {
 	})
 }
 
-// sides deals the nodes out.
+// sides divides the nodes of the world into sides of the given sizes.
 func (w *world) sides(sizes ...int) (sides [][]string) {
 	names := w.names
 	for _, k := range sizes {

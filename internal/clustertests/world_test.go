@@ -147,7 +147,7 @@ func (w *world) leave(t *testing.T, name string) {
 	require.NoError(t, w.nodes[name].Close())
 }
 
-// cut drops everything that two hosts send to each other.
+// cut takes down the links between two hosts, in both directions.
 func (w *world) cut(a, b string) {
 	w.network.Cut(a, b)
 	w.network.Cut(b, a)

@@ -13,7 +13,8 @@ type Journal struct {
 	Ends     []Ending // the state after everything was healed and quiet
 	// Unsettled describes the state that was wrong after all links had been whole and all
 	// nodes thawed for two minutes. Unsettled is empty if each node saw exactly the
-	// running nodes of its region and had sent them all its counts.
+	// running nodes of its region and had sent them all its counts, and each key of the
+	// witness had an owner.
 	Unsettled string
 	Took      time.Duration // real time
 

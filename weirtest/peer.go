@@ -540,8 +540,8 @@ func (p *peer) setRefused(refused bool) {
 
 // handleReset handles the end of the peer's process, or of the connections with it:
 // requests without an answer fail. The first reset ends the connection, and the next reset
-// refuses a new connection. If the process has ended and another member of the cluster has
-// started on the host since, this member replaces the peer in the roster.
+// refuses a new connection. If another member of the cluster has started on the host since
+// the process ended, the peer is dead at once.
 func (p *peer) handleReset() {
 	m, name := p.owner, p.to.name
 	ended := p.isConnected()

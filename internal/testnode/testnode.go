@@ -108,7 +108,7 @@ func Limiters(t testing.TB, nodes []*Node, l weir.Limit) (all []*weir.Limiter) {
 	return all
 }
 
-// KeyOf returns a key of the limiter that the given node owns.
+// KeyOf returns a key that the given node owns, for the limiter l.
 func KeyOf(t testing.TB, l *weir.Limiter, owner *Node) string {
 	t.Helper()
 	name := owner.Self().Name

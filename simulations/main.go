@@ -8,10 +8,10 @@
 //	simulations -seed 7 clean-split        plays it with other randomness
 //	simulations -n 100 -seed 7             plays 100 random scenarios, the first with this seed
 //	simulations -regions -n 100            the same, of regions that share limits
+//	simulations -snapshots -n 100          the same, of nodes that write snapshots and all stop
 //
-// With -n and -snapshots, it plays only random scenarios in which nodes write snapshots and
-// all nodes stop. The exit status is 1 if an invariant is broken or a random scenario cannot
-// be played, 2 after another error, and 130 after an interrupt.
+// The exit status is 1 if an invariant is broken or a random scenario cannot be played, 2
+// after another error, and 130 after an interrupt.
 package main
 
 import (

@@ -112,7 +112,7 @@ func TestRoutersServeOnlyJudgedTargets(t *testing.T) {
 	}
 }
 
-// visit requests a target, and returns what happened to the request.
+// visit requests a target, and returns the observations of the witness.
 func (s routed) visit(t *testing.T, target string) witness {
 	*s.witness = witness{}
 	_, err := s.send(t.Context(), "192.0.2.1", "GET "+target+" HTTP/1.1\r\nHost: h\r\n\r\n")

@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 	os.Exit(status)
 }
 
-// simulations runs the program, and returns what it prints.
+// simulations runs the program, and returns its exit status and its output.
 func simulations(t *testing.T, args ...string) (status int, out, complaint string) {
 	var o, c bytes.Buffer
 	status = runCommand(t.Context(), t, args, &o, &c)

@@ -41,8 +41,8 @@ const (
 	// planetPer is the Per of the limits, long in comparison with a round trip between
 	// regions.
 	planetPer = 2 * time.Second
-	// localPart: of localPart requests, one uses the Regional limit, and the others use
-	// the Global limit.
+	// One of localPart requests uses the Regional limit, and the other requests use the
+	// Global limit.
 	localPart = 4
 	localPath = "/local"
 	// patience is the Config.Timeout in such a run, longer than a round trip to

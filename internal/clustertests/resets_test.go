@@ -225,7 +225,7 @@ func (w *world) restart(t *testing.T, ld *load, name string) {
 }
 
 // judge requires that no key was granted more than its limit allows, and that all keys together were
-// granted at least the given percentage of what their limits allow.
+// granted at least the given percentage of the units that their limits allow.
 func (ld *load) judge(begun time.Time, percent int) {
 	ld.end()
 	sum := 0

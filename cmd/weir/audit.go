@@ -32,8 +32,8 @@ type auditLog struct {
 	done chan struct{} // closed when that goroutine has ended
 }
 
-// openAudit starts an audit log. It reopens the file on SIGHUP, for programs that rotate
-// the file by renaming it.
+// openAudit starts an audit log. The log reopens its file on SIGHUP, for programs that
+// rotate the file by renaming it.
 func openAudit(o auditFlags, log *slog.Logger) (*auditLog, error) {
 	a := &auditLog{file: &auditFile{name: o.Audit}, over: make(chan struct{}), done: make(chan struct{})}
 	hups := make(chan os.Signal, 1)

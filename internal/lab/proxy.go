@@ -23,7 +23,7 @@ type Proxy struct {
 	refuses bool
 }
 
-// StartProxy returns a Proxy that forwards connections to the address target. It ends with the test.
+// StartProxy returns a Proxy that forwards connections to the address target. The Proxy ends with the test.
 func StartProxy(t testing.TB, target string) *Proxy {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -121,7 +121,7 @@ func KeyOf(t testing.TB, l *weir.Limiter, owner *Node) string {
 	return ""
 }
 
-// Book returns a Book of the rules in text. They do not change.
+// Book returns a Book of the rules in text. The rules do not change.
 func Book(t testing.TB, n *weir.Node, text string) *rules.Book {
 	t.Helper()
 	set, err := rules.Parse("rules.yaml", []byte(text))

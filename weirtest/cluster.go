@@ -72,7 +72,8 @@ type Options struct {
 	// Forget, only the values in Options.Config apply to membership.
 	Configure func(name string, cfg *weir.Config)
 	// Config is the Config of every node. The Cluster sets the fields Cluster, Name,
-	// Bind, Advertise, Join, Region, Regions, Now and Rand for each node.
+	// Bind, Advertise, Join, Region, Regions, Now and Rand for each node. RegionSecrets and
+	// CertificateNames have no effect.
 	Config weir.Config
 }
 

@@ -145,7 +145,7 @@ type Factor struct {
 	Rule    string     `json:"rule"`
 	Factor  float64    `json:"factor"`
 	Reason  string     `json:"reason,omitempty"`  // of the last change
-	Changed *time.Time `json:"changed,omitempty"` // nil if the factor never changed
+	Changed *time.Time `json:"changed,omitempty"` // nil if the factor never changed, or its published value has ended
 }
 
 func showFactor(a rules.Adaptation) Factor {

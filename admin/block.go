@@ -27,7 +27,7 @@ type blocksAnswer struct {
 	Blocks []blockAnswer `json:"blocks"`
 }
 
-// blocks returns the blocks of operators that have not ended.
+// blocks returns the blocks of operators.
 func (a *api) blocks(*request) (int, any, error) {
 	return http.StatusOK, blocksAnswer{showAll(a.book.Blocks(), showBlock)}, nil
 }

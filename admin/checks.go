@@ -93,8 +93,8 @@ type question struct {
 	critical        bool
 }
 
-// questionFields returns the fields of the count and of the units, which are 1 if the field is missing. spends
-// adds the field critical.
+// questionFields returns the fields of the count and of the units, which are 1 if the field is missing. If
+// spends is true, there is also the field critical.
 func (r *request) questionFields(t *question, spends bool) []field {
 	t.units = 1
 	fields := append(r.countFields(t), field{name: "units", into: &t.units, least: 1, most: maxUnits})
@@ -194,8 +194,8 @@ func (r *request) readVerdict(asked *question, fields []field) (v httplimit.Verd
 	return v, err
 }
 
-// readPossible is readQuestion, but returns a refusal if the path does not accept the kind of the limit, or
-// if the limit can never grant the units. If the rule is off, neither is checked.
+// readPossible is readQuestion, but returns a refusal if the path does not accept the kind of the limit,
+// unless the rule is off, or if the limit is enforced and can never grant the units.
 func (r *request) readPossible(spends bool, more ...field) (*httplimit.Verdict, *httplimit.Outcome, error) {
 	v, o, err := r.readQuestion(spends, more...)
 	if err == nil {

@@ -29,8 +29,8 @@ type uncovered struct {
 	Key  string `json:"key"`
 }
 
-// readClient reads the client of a request by read, which is parameters or body. The request may have more
-// fields.
+// readClient reads the client of a request with the argument read, which is r.parameters or r.body. The request
+// may have more fields.
 func (r *request) readClient(read func(...field) error, more ...field) (c client, err error) {
 	of := &c.request
 	if err = read(append([]field{

@@ -15,7 +15,8 @@ import (
 // in header fields. The proxy also sends the header fields of the client. Therefore a client could forge
 // each field that the proxy does not overwrite. For that reason each of these fields must occur exactly
 // once, except the field with the addresses of the client and of proxies, which is read from the right. A
-// request that lacks any of these fields is answered with 400, and never admitted.
+// request that lacks any of these fields is answered with 400, and never admitted. Only a field that the
+// parameter user, api_key, tier or critical names may be missing, and counts as missing if it occurs twice.
 
 const (
 	forwardedForField  = "X-Forwarded-For"

@@ -328,7 +328,8 @@ func (a *api) servePage(w http.ResponseWriter, r *http.Request) {
 }
 
 // sendError answers with a problem. The detail of the problem is the error if the caller can correct the
-// error. Other errors are logged at a limited rate, and not shown.
+// error. A closed node, a client that is gone and a deadline that has passed have details of their own. Other
+// errors are logged at a limited rate, and not shown.
 func (a *api) sendError(w http.ResponseWriter, r *http.Request, err error) {
 	if noEnd, ok := errors.AsType[*httplimit.ErrNoEnd](err); ok {
 		err = refuseNoEnd(noEnd.Limit, r.URL.Path)

@@ -42,8 +42,8 @@ type field struct {
 	// that contains objects. An empty text leaves a *string unchanged.
 	into     any
 	required bool
-	// least and most bound a number, a duration in nanoseconds, and the bytes of a text. The value has no
-	// bounds if most is 0.
+	// least and most bound a number and a duration in nanoseconds, and most bounds the bytes of a text. The
+	// value has no bounds if most is 0.
 	least, most int64
 	known       func() []string // returns all valid texts besides ""; nil if every text is valid
 }
@@ -69,7 +69,7 @@ func (w faults) err() error {
 	return refuse(http.StatusBadRequest, "%s", strings.Join(w, "; "))
 }
 
-// checkNames adds the given names that are not among the fields, and sorts given.
+// checkNames adds a fault for each of the given names that is not among the fields, and sorts given.
 func (w *faults) checkNames(kind string, given []string, fields []field) {
 	var known []string
 	for _, f := range fields {

@@ -19,7 +19,8 @@ type rulesAnswer struct {
 	Rules     []ruleAnswer `json:"rules"`
 }
 
-// ruleAnswer is a rule as it was loaded. Exemptions are not shown, because they may contain API keys.
+// ruleAnswer is a rule with the mode and the numbers in force. Exemptions are not shown, because they may
+// contain API keys.
 type ruleAnswer struct {
 	Name     string            `json:"name"`
 	Match    matchAnswer       `json:"match"`
@@ -86,7 +87,8 @@ type softAnswer struct {
 	For  string  `json:"for"`
 }
 
-// rules returns the current rules, and the error of the last load if that load failed.
+// rules returns the current rules, and the reason why the present text of the source was refused or could not be
+// read.
 func (a *api) rules(r *request) (int, any, error) {
 	s, stats := r.rules, a.book.Stats()
 	answer := rulesAnswer{

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// Suggestion is an override that would end the denials of a hot key. Key is nil if no member sends the text
+// Suggestion is an override that would reduce the denials of a hot key. Key is nil if no member sends the text
 // of the key, or if the key is not among the 100 with the most denials. rules.Suggestion describes the other fields.
 type Suggestion struct {
 	Limit  string    `json:"limit"`

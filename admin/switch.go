@@ -24,7 +24,7 @@ type switchesAnswer struct {
 	Switches []*switchAnswer `json:"switches"`
 }
 
-// switches returns the switches that have not ended.
+// switches returns the switches of operators.
 func (a *api) switches(*request) (int, any, error) {
 	return http.StatusOK, switchesAnswer{showAll(a.book.Switches(), showSwitch)}, nil
 }

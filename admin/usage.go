@@ -10,7 +10,8 @@ import (
 )
 
 // UsageFields are the names of the header fields in which a proxy describes the caller of GET /v1/usage. The
-// proxy must overwrite these fields, or append to the Client field. A field without a name is not read.
+// proxy must overwrite these fields, or append to the Client field. User, APIKey and Tier are not read without a
+// name.
 type UsageFields struct {
 	Client             string // has the address, in the form of X-Forwarded-For, which is the default
 	Hops               int    // place of the address from the right; 1 if zero

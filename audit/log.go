@@ -97,7 +97,7 @@ func (o Options) withDefaults() Options {
 // Log is a weir.Observer that records decisions, for Config.Observer of a node. It records
 //
 //   - each denial of a limit, including those of shadows, and each check that returned an
-//     error;
+//     error, with SampledOnly only those of keys in the Sample;
 //   - each admission of a key in the Sample. If one limit of an AllowAll denies, the records
 //     of its other limits have Allowed, although no units were spent.
 //

@@ -53,7 +53,7 @@ func (s *scratch) ensureAdmission(m *Middleware) *Admission {
 	return s.admission
 }
 
-// keep adds a hold to the Admission of the request.
+// keep adds a hold to the Admission of the request, unless the limit denied the hold.
 func (s *scratch) keep(m *Middleware, h *weir.Hold) {
 	if h.Decision().Allowed {
 		a := s.ensureAdmission(m)
@@ -178,9 +178,9 @@ func (a *Admission) logEnd(limit string, err error) {
 }
 
 // Wrap returns a ResponseWriter for the handler of r, to be used instead of w. The result reads the
-// cost in the response. It has the methods Flush, Hijack and Push if the server offers them, and
-// http.ResponseController finds the other methods of w. Call Wrap at most once. For a nil Admission
-// it returns w.
+// cost in the response. It has those of the methods Flush, Hijack and Push that the server offers, but Push
+// only together with Flush, and then not Hijack. http.ResponseController finds the other methods of w. Call
+// Wrap at most once. For a nil Admission it returns w.
 func (a *Admission) Wrap(w http.ResponseWriter, r *http.Request) http.ResponseWriter {
 	if a == nil {
 		return w

@@ -44,8 +44,8 @@ func (k ambiguousKey) Error() string {
 	return fmt.Sprintf("the request has %s in a form that servers interpret differently: send it once, and without special characters", string(k))
 }
 
-// refuseKey refuses a request with an ambiguous part of a key. The part of the key that counts would
-// depend on its reading, so that a client would have several counts.
+// refuseKey refuses a request with an ambiguous part of a key. The count would depend on the reading of
+// the part, so that a client would have several counts.
 func (o *Outcome) refuseKey(part string) {
 	clear(o.Verdicts)
 	o.Verdicts, o.Status, o.Err = o.Verdicts[:0], http.StatusBadRequest, ambiguousKey(part)

@@ -132,8 +132,9 @@ func (s *scratch) countDenials() {
 	}
 }
 
-// ask is like judge, but does not return the holds and reservations if a different limit denies. It
-// asks first for units that can be returned without waiting for other nodes.
+// ask asks the limits of the Verdicts, and sets their decisions, the Status and Err. If a limit denies, the
+// holds and reservations at other limits stay for judge to give back. ask requests these first, because they
+// can be given back without waiting for other nodes.
 func (m *Middleware) ask(ctx context.Context, s *scratch) {
 	o := &s.outcome
 	if s.tooLarge() {
@@ -189,9 +190,9 @@ func (m *Middleware) setUndecided(s *scratch, err error) {
 // errCrowd is the error of requests that rules.Parse cannot foresee.
 var errCrowd = fmt.Errorf("httplimit: a request meets more than %d limits because of repeated header lines or an escaped path", rules.MaxMet)
 
-// meet makes a Verdict for each limit of the rules that the request meets, or refuses the request if a
-// key is blocked or ambiguous. A limit under which the
-// request costs nothing has no Verdict.
+// meet makes a Verdict for each limit of the rules that the request meets, or refuses the request if the
+// key of an enforced rule is blocked or ambiguous. A limit under which the request costs nothing has no
+// Verdict.
 func (m *Middleware) meet(s *scratch) {
 	o := &s.outcome
 	o.Verdicts, s.keys = o.Verdicts[:0], s.keys[:0]

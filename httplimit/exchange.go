@@ -18,8 +18,8 @@ import (
 type Exchange interface {
 	// Read sets the fields of the request that limits use. With ByLimiter, the User is the key.
 	Read(*rules.Request)
-	// Decided receives the outcome of a request that met a limit, or is refused without one (by a
-	// block, or because of its path). It must not retain the Outcome; WithOutcome copies it.
+	// Decided receives the outcome of a request that met a limit, or is refused without one, for
+	// example by a Block or because of its path. It must not retain the Outcome; WithOutcome copies it.
 	Decided(*Outcome)
 	// Field returns the present value of a field of the response: its lines with commas between
 	// them, or "". The name is canonical.

@@ -21,7 +21,7 @@ type FrameworkOptions[C any] struct {
 	Key func(C) string
 
 	// User, APIKey and Tier identify the caller by means that cannot be forged. They return ""
-	// if it is unknown. They are only for New.
+	// for an unknown caller. They are only for New.
 	User, APIKey, Tier func(C) string
 
 	Claim    func(c C, name string) string // as in Options
@@ -35,9 +35,9 @@ type FrameworkOptions[C any] struct {
 	// Denied is not called if the client has gone away.
 	Denied func(C, *Outcome) error
 
-	// OnDecision receives the Outcome of each request that met a limit, or is refused without one (by a
-	// block, or because of its path), before the handlers run or the request is denied. It must not keep
-	// the Outcome.
+	// OnDecision receives the Outcome of each request that met a limit, or is refused without one, for
+	// example by a Block or because of its path, before the handlers run or the request is denied. It must
+	// not keep the Outcome.
 	OnDecision func(C, *Outcome)
 
 	OnWarn func(*Verdict) // as in Options

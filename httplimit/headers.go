@@ -31,9 +31,9 @@ type answerFields interface {
 
 // fields returns the header fields for the outcome, which are valid until s is used again:
 // X-RateLimit-* of the strictest limit, RateLimit and RateLimit-Policy of all limits, Retry-After of a
-// denial that ends with time, and a field for each of an overrun, warnings and a ban. The limits are the limits of this Outcome and those of
-// earlier Middlewares in the response. Limits that are not enforced are omitted, and also the
-// state of a limit whose count is unknown. All values are substrings of a single string.
+// denial that ends with time, and a field for each of an overrun, warnings and a ban. The limits are those of
+// this Outcome and, in the response, those of earlier Middlewares. Limits that are not enforced are omitted,
+// and also the state of a limit whose count is unknown. All values are substrings of a single string.
 func (m *Middleware) fields(s *scratch, before answerFields) (names, values []string) {
 	o := &s.outcome
 	b := s.header[:0]

@@ -116,9 +116,9 @@ type Options struct {
 	// warned at a time. OnWarn must not retain the Verdict, and must not block. OnWarn is only for New.
 	OnWarn func(*Verdict)
 
-	// OnDecision receives the Outcome of each request that met a rule, or is refused without one (by a
-	// block, or because of its path), before it is admitted or answered. OnDecision must not retain the
-	// Outcome, and must not block.
+	// OnDecision receives the Outcome of each request that met a limit, or is refused without one, for
+	// example by a Block or because of its path, before the request is admitted or answered. OnDecision
+	// must not retain the Outcome, and must not block.
 	OnDecision func(*http.Request, *Outcome)
 
 	Logger *slog.Logger // slog.Default if nil. The Logger never receives a key
@@ -183,8 +183,8 @@ func newMiddleware(m *Middleware) (*Middleware, error) {
 
 // Handler returns a handler that calls next for the requests that all limits allow. The header
 // fields are set before next is called. next may read and change them. next gets the original
-// ResponseWriter, or, if the request holds or reserves units, a ResponseWriter with the methods that
-// Admission.Wrap describes.
+// ResponseWriter. If the request holds or reserves units or meets a rule with adapt, next gets the
+// ResponseWriter that Admission.Wrap describes.
 func (m *Middleware) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var a *Admission
@@ -261,9 +261,9 @@ func (m *Middleware) Request(r *http.Request) rules.Request {
 // or a call of a different protocol. Check waits if a rule has a queue. Check does not learn when the
 // event ends: if the event meets an enforced in_flight limit, the Status is 503, and Err has the limit.
 // Use BeginCheck for events that end. If the event meets no rule, the Outcome has no Verdicts,
-// and Status 0, which admits the event. Skip, OnDecision, RefuseAmbiguousPaths and the options
-// about headers are not used. Reserve is called with a nil Request, and its units stay spent. The
-// caller may retain the Outcome.
+// and Status 0, which admits the event. Of the Options, Check uses only Reserve, Queue, MaxWaiting, OnWarn
+// and Logger. With ByLimiter, the User of r is the key. Reserve is called with a nil Request, and its units
+// stay spent. The caller may retain the Outcome.
 func (m *Middleware) Check(ctx context.Context, r *rules.Request) Outcome {
 	s := new(scratch)
 	s.request = *r

@@ -30,7 +30,7 @@ func (e *ErrNoEnd) Error() string {
 
 // Outcome is the result for a request that met a rule, or was refused without one.
 type Outcome struct {
-	Snapshot *rules.Snapshot // the rules that were used
+	Snapshot *rules.Snapshot // the rules that were used; nil with ByLimiter
 	Status   int             // status of the response: 429, 413, 503, 403, 400 or StatusClientGone; 0 if the request is admitted
 	Verdicts []Verdict       // a Verdict of each limit that the request met, in the order of the file
 	Waited   time.Duration   // time in queues
@@ -91,11 +91,11 @@ func (o *Outcome) fail(err error) {
 type Verdict struct {
 	Rule     *rules.Rule
 	Mode     rules.Mode    // mode of the rule for the key: Enforce, Shadow or, only in Judge, Off
-	Limiter  *weir.Limiter // the numbers are of the tier, or of an override
+	Limiter  *weir.Limiter // with the numbers in force for the key and the tier
 	Key      string
 	Tier     string // tier of the request; rules.Set.Tier returns the tier whose numbers apply
 	Units    int64
-	Decision weir.Decision // zero if the limit was not asked, because another limit denied or can never grant the units
+	Decision weir.Decision // zero if the limit was not asked, for example because another limit denied
 	Critical bool          // the request may spend the kept units of the limit
 	Soft     bool          // the limit is exhausted, and the overrun of the rule has admitted the request
 	Warned   bool          // the request is admitted, and the part rules.Limit.Warn of the limit, or more, is used

@@ -71,7 +71,7 @@ func readAhead(r *http.Request) error {
 func (m *Middleware) wait(ctx context.Context, s *scratch, v *Verdict) error {
 	err := m.waitForPlace(ctx, s, v)
 	switch {
-	case ctx.Err() != nil: // the client has left, and its place is free
+	case ctx.Err() != nil: // the client has left, or the deadline has passed; its place is free
 		return ctx.Err()
 	case err != nil && !errors.Is(err, weir.ErrFull) && !errors.Is(err, context.DeadlineExceeded):
 		return err

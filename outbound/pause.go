@@ -13,10 +13,10 @@ import (
 // pauseTimeout bounds the wait for the owner of a key.
 const pauseTimeout = time.Second
 
-// PauseBy pauses as the header of a refusal requests: for the time of Retry-After, or else while a limit of
-// the field RateLimit has no units left. It returns the length of the pause, and 0 if neither field has a
-// time or t is nil. PauseBy assumes no time, such as 60 s for each 429: all requests would stop because of a request that
-// was refused for its content.
+// PauseBy pauses as the header of a refusal requests: for the time of Retry-After or, without this field, while
+// a limit of the field RateLimit has no units left, but at most for Options.MaxPause. It returns the length of the
+// pause, and 0 if the field has no time or t is nil. PauseBy assumes no time, such as 60 s for each 429: all
+// requests would stop because of a request that was refused for its content.
 func (t *Turn) PauseBy(ctx context.Context, header http.Header) time.Duration {
 	if t == nil {
 		return 0

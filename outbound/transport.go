@@ -21,7 +21,8 @@ type transport struct {
 // Transport returns an http.RoundTripper that sends each request with base once it has its turn. If base is
 // nil, it is http.DefaultTransport. If no limit applies to a request, it only calls base. The caller
 // gets each response that causes no retry, also with the status 429. The errors are those of Wait, of base and,
-// before a retry, of GetBody. http.Client.CloseIdleConnections closes the idle connections of base.
+// before a retry, of the context and of GetBody. http.Client.CloseIdleConnections closes the idle connections of
+// base.
 func (g *Gate) Transport(base http.RoundTripper) http.RoundTripper {
 	return &transport{g, cmp.Or(base, http.DefaultTransport)}
 }

@@ -94,7 +94,7 @@ type shownWatched struct {
 }
 
 // events sends the events to a viewer until the viewer leaves or loses its place, viewFor has
-// passed, or the page is closed. A viewer that reads nothing for writeWithin is disconnected. A slow
+// passed, or the page is closed. A viewer is disconnected if a write takes longer than writeWithin. A slow
 // viewer skips snapshots.
 func (p *Page) events(w http.ResponseWriter, r *http.Request) {
 	if isForeign(r) {
@@ -312,7 +312,7 @@ func (p *Page) snapshot(ctx context.Context, now *rates) shownSnapshot {
 	return shown
 }
 
-// top asks the source for the most requested and most denied keys.
+// top asks the source for the top keys.
 func (p *Page) top(ctx context.Context) shownTop {
 	ctx, cancel := context.WithTimeout(ctx, topWithin)
 	defer cancel()

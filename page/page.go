@@ -34,8 +34,8 @@ type Options struct {
 	// name of a foreign page resolve to the address of this page (DNS rebinding).
 	Hosts []string
 	// Viewers is the maximum number of viewers; 16 if zero. A further viewer replaces the viewer
-	// that came first, if that viewer has been connected for ten seconds. Otherwise it is asked to
-	// try again later.
+	// that came first, if that viewer has been connected for ten seconds. Otherwise the further viewer
+	// is asked to try again later.
 	Viewers int
 	// Runbook is the http or https URL of the instructions for operators. If empty, it is the URL of the
 	// runbook in the repository of Weir, with links to its sections.

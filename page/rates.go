@@ -43,8 +43,8 @@ type latency struct {
 	P99    float64 `json:"p99_us"`
 }
 
-// fading is the part of a histogram that is left after a second, so that it covers about ten
-// seconds.
+// fading is the part of a histogram that is left at the next update. With an update each second, the
+// histogram covers about ten seconds.
 const fading = 0.9
 
 // limitRate is the rate of decisions about a limit, in all processes with counters.
@@ -88,7 +88,7 @@ type earlier struct {
 	at time.Time
 }
 
-// measured is the rates since the last call of update.
+// measured is the result of a call of update: the rates since the call before.
 type measured struct {
 	checks    []rate            // by source
 	processes map[string][]rate // by process, then by kind of decision

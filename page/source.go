@@ -61,10 +61,10 @@ type Rules struct {
 	admin.Rules          // without Outcomes and Factors, which are long lists
 	Switched    []string `json:"switched"` // the switches: each with its rule, mode, author, end and reason, as text
 	Bans        string   `json:"bans"`     // number of bans and of denied requests of this node, as text; empty without any
-	Adapted     []string `json:"adapted"`  // the rules whose factor has changed, as text
+	Adapted     []string `json:"adapted"`  // at most 20 rules whose factor has changed, as text
 	Changes     []string `json:"changes"`  // the last changes of factors, as text, newest first
 	Hot         []string `json:"hot"`      // suggestions for hot keys, as text
-	Error       string   `json:"error"`    // the reason why the present file is not in force; empty if it is
+	Error       string   `json:"error"`    // the reason why the present text of the source was refused, or could not be read; empty if there is none
 }
 
 // Member is a member of the cluster.

@@ -74,7 +74,7 @@ func (p *parser) checkAdapt(r *Rule, v strictyaml.Value) {
 	}
 }
 
-// partOr reads a percentage of at least low, or returns the default.
+// partOr reads a percentage of at least low, or returns the default if the field is missing.
 func partOr(m strictyaml.Map, field string, low, byDefault float64) float64 {
 	v := m.Get(field)
 	if !v.Present() {
@@ -87,8 +87,8 @@ func partOr(m strictyaml.Map, field string, low, byDefault float64) float64 {
 	return part
 }
 
-// Scaled returns l with all numbers multiplied by a factor in percent, including the numbers of the tiers and
-// of the values.
+// Scaled returns l with each Rate, Burst and Keep multiplied by a factor in percent, also those of the tiers
+// and of the values.
 func (l *Limit) Scaled(factor int64) *Limit {
 	if factor == 100 {
 		return l
@@ -98,8 +98,8 @@ func (l *Limit) Scaled(factor int64) *Limit {
 	return &now
 }
 
-// scale multiplies the numbers of a limit by a factor in percent, to at least 1. The kept part leaves at
-// least a unit.
+// scale multiplies the Rate, Burst and Keep of a limit by a factor in percent. The Rate, and a Burst if there
+// is one, are at least 1. The kept part leaves at least a unit.
 func scale(l weir.Limit, factor int64) weir.Limit {
 	l.Rate, l.Factor = max(1, l.Rate*factor/100), factor
 	if l.Burst > 0 {

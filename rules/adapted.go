@@ -13,9 +13,9 @@ import (
 // Adaptation is the state of a rule with Adapt, which all nodes share.
 type Adaptation struct {
 	Rule   string
-	Factor float64   // of the numbers in force, in steps of 0.01
-	Reason string    // reason of the last change; empty if the factor never changed
-	At     time.Time // time of the last change
+	Factor float64   // in steps of 0.01 in the results of a Snapshot, and as published in those of FactorChanges
+	Reason string    // reason of the last change; empty if the factor never changed, or the published value has ended
+	At     time.Time // time of the last change; zero if Reason is empty
 }
 
 // adaptation is a published Adaptation, as a State of the package adapt. It ends unless it is published again.
@@ -66,7 +66,7 @@ func (s *Snapshot) factorOf(r *Rule) int64 {
 }
 
 // Afford returns the units that a request spends under l, which is a Limiter that For returned. If the
-// request costs more than l can grant, but not more than the limit could grant without the factor of the
+// request costs more than l can grant, but not more than the Capacity of the limit without the factor of the
 // rule, the request spends the whole limit.
 func (c *Count) Afford(units int64, l *weir.Limiter) int64 {
 	if units > c.full {
@@ -95,8 +95,8 @@ func (s *Snapshot) Adaptations() (all []Adaptation) {
 	return all
 }
 
-// recordAdaptations counts and logs the changes of factors since an earlier Snapshot. The log is limited. The
-// caller must hold mu.
+// recordAdaptations counts and logs the changes of factors since an earlier Snapshot, except those that the end
+// of a published value causes. The log is limited. The caller must hold mu.
 func (b *Book) recordAdaptations(before, now map[string]Adaptation) {
 	for rule, a := range now {
 		if was, known := before[rule]; known && a.Factor == was.Factor || b.current.Load() == nil {
@@ -114,7 +114,8 @@ func (b *Book) recordAdaptations(before, now map[string]Adaptation) {
 	}
 }
 
-// FactorChanges returns the last changes of factors that this node has seen, at most 20, newest first.
+// FactorChanges returns the last changes of factors that this node has seen, at most 20, newest first. The end of
+// a published value is not among them.
 func (b *Book) FactorChanges() []Adaptation {
 	b.mu.Lock()
 	defer b.mu.Unlock()

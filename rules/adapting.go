@@ -24,8 +24,8 @@ import (
 // cost a third of the goodput for five seconds.
 
 const (
-	adaptEvery = 250 * time.Millisecond // interval between two reports or decisions, if the rule has requests
-	adaptIdle  = time.Second            // interval between two calls of run, if no rule has requests
+	adaptEvery = 250 * time.Millisecond // time from the end of a call of run to the next call, if a rule has requests
+	adaptIdle  = time.Second            // time from the end of a call of run to the next call, if no rule has requests
 	factorTerm = time.Hour              // the time after which a published factor ends; while the rule has requests, the factor is published again after half of it
 )
 
@@ -74,11 +74,11 @@ type decision struct {
 	isKnown bool    // totals has been read
 	totals  numbers // counts at the last call of read
 	last    numbers // increase of the counts before the last call of read
-	active  bool    // the counts have changed
+	active  bool    // the counts had changed at the last call of read
 }
 
-// run reports and decides once for each rule with Adapt. It returns the time until the next call, or 0 without such
-// rules.
+// run reports the measurements of each rule with Adapt once, and decides the factors of which this node is the
+// decider. It returns the time until the next call, or 0 without such rules.
 func (a *adapter) run(ctx context.Context) (next time.Duration) {
 	s, now, err := a.book.Current(), time.Now(), error(nil)
 	if len(s.adaptive) == 0 {
@@ -95,8 +95,8 @@ func (a *adapter) run(ctx context.Context) (next time.Duration) {
 	members := a.book.node.Members()
 	serving := slices.DeleteFunc(slices.Clone(members), func(m weir.Member) bool { return m.State != weir.Serving })
 	hasMajority := 2*len(serving) > len(members)
-	// If the members change, the counts of two sides may be merged. If this process was paused, another node has
-	// decided. In both cases, this node starts again from the published value.
+	// If the members change, the counts of two sides may be merged. If this process was paused, another node may
+	// have decided. In both cases, this node starts again from the published value.
 	if names := fmt.Sprint(serving); names != a.serving || now.Sub(a.last) > 2*adaptIdle {
 		clear(a.decisions)
 		a.serving = names
@@ -156,9 +156,9 @@ func (a *adapter) report(ctx context.Context, rule string, sample adapt.Sample) 
 	})
 }
 
-// read returns the sum of the measurements of all nodes over two intervals: since the last call, and from
-// the call before it to the last call. ok is false if a count has decreased, because its window has ended,
-// or because a replica lacks the last reports.
+// read returns the sum of the measurements of all nodes over two intervals: since the last call, and the
+// interval before the last call. ok is false in the first call, after an error, and if a count has decreased,
+// because its window has ended, or because a replica lacks the last reports.
 func (a *adapter) read(ctx context.Context, rule string, d *decision) (sample adapt.Sample, ok bool) {
 	var mu sync.Mutex
 	now, failed := d.totals, false
@@ -189,7 +189,8 @@ func (a *adapter) read(ctx context.Context, rule string, d *decision) (sample ad
 	return sum.sample(), ok
 }
 
-// decide computes the factor of a rule, and publishes a factor that has changed by 1 % or will end. A side without a majority
+// decide computes the factor of a rule, and publishes it if its whole percentage has changed. While the rule has
+// requests, decide also publishes a factor again of whose term less than half is left. A side without a majority
 // publishes low versions, so that the value of the majority replaces its values after the split.
 func (a *adapter) decide(ctx context.Context, r *Rule, d *decision, hasMajority bool) {
 	sample, ok := a.read(ctx, r.Name, d)

@@ -9,8 +9,8 @@ import (
 	"github.com/weir-go/weir/internal/enum"
 )
 
-// Block refuses the requests of a client, or of a key of a rule. A refused request meets no rule.
-// Requests of exempt clients are refused, too.
+// Block refuses the requests of a client, or of a key of a rule. A refused request spends nothing. The Block
+// of a client also refuses requests that are exempt.
 type Block struct {
 	Control              // By and At are zero in a Block of the file. Clients do not receive the Reason
 	Kind    BlockKind    `json:"-"`
@@ -45,7 +45,7 @@ func (b *Block) outlasts(other *Block) bool {
 // end returns Until, or a time after all others if there is no end.
 func (b *Block) end() time.Time { return cmp.Or(b.Until, time.Unix(1<<60, 0)) }
 
-// Left returns the time until the end of a Block, at most 100 years, and 0 if it has no end.
+// Left returns the time until the end of a Block, at most 100 years, and 0 if it has ended or has no end.
 func (b *Block) Left(now time.Time) time.Duration {
 	if b.Until.IsZero() {
 		return 0
@@ -53,8 +53,8 @@ func (b *Block) Left(now time.Time) time.Duration {
 	return min(max(0, b.Until.Sub(now)), 100*365*24*time.Hour)
 }
 
-// clients is a set of clients with a Block for each. The clients that are exempt share an empty
-// Block.
+// clients is a set of clients with a Block for each. The Block of an exempt client has only its Kind and
+// Network.
 type clients[T comparable] struct {
 	networks networks[*Block]
 	users    map[T]*Block
@@ -192,7 +192,7 @@ func (s *Snapshot) ClientBlock(l *Limit, key string) *Block {
 	return s.Block(&r)
 }
 
-// unescapeKey reverses the escapes of a part of a key.
+// unescapeKey reverses the escapes of the characters | and \ in a part of a key.
 var unescapeKey = strings.NewReplacer(`\|`, `|`, `\\`, `\`)
 
 // RecordRefusal counts a request that a Block refused, for BookStats.Blocked.

@@ -181,7 +181,8 @@ func (b *Book) UnblockName(name string) error {
 	return b.withdraw(blockPrefix + name)
 }
 
-// Blocks returns the Blocks of operators that have not ended, by kind, network and Name.
+// Blocks returns the Blocks of operators, sorted by kind, network and Name. A Block that has just ended may be
+// among them.
 func (b *Book) Blocks() []Block {
 	var all []Block
 	if s := b.Current(); s.blocks != nil {

@@ -27,7 +27,7 @@ type Book struct {
 	// both call swap: a Snapshot that is stored without mu could undo the other change.
 	current atomic.Pointer[Snapshot]
 
-	mu        sync.Mutex // protects changes of current, and the fields below
+	mu        sync.Mutex // protects changes of current, and the fields from stats to changed
 	stats     BookStats
 	seen      string                       // hash of the text of the source that was last read
 	seenErr   error                        // the reason why that text was refused; nil if it was not
@@ -76,9 +76,9 @@ const (
 )
 
 // Open reads the file, and reads it again whenever it changes, until Close. The error is
-// weir.ErrInvalid for a negative Poll, the error of a ctx that is already done, or the error of the
-// first reading. If the file is later removed, unreadable or invalid, the last valid version stays in force, and the
-// error is logged and reported in Stats.
+// weir.ErrInvalid for a nil node or a negative Poll, the error of a ctx that is done, or the error of
+// the first reading, unless the Cache has a text. If the file is later removed, unreadable or invalid,
+// the last valid version stays in force, and the error is logged and reported in Stats.
 //
 // The path must lead to a regular file, directly or by links. Other files are refused, because
 // they may be endless, or block the reader.
@@ -109,7 +109,7 @@ func Static(node *weir.Node, set *Set) (*Book, error) {
 	return b, nil
 }
 
-// checkNode returns an error of a function if node is nil.
+// checkNode returns an error that has the name of a function if node is nil.
 func checkNode(name string, node *weir.Node) error {
 	if node == nil {
 		return fmt.Errorf("%w %s: the node is nil: pass a Node that was started", weir.ErrInvalid, name)
@@ -117,7 +117,7 @@ func checkNode(name string, node *weir.Node) error {
 	return nil
 }
 
-// checkSet returns an error of a function if set is nil.
+// checkSet returns an error that has the name of a function if set is nil.
 func checkSet(name string, set *Set) error {
 	if set == nil {
 		return fmt.Errorf("%w %s: the Set is nil: use the Set that Parse returned", weir.ErrInvalid, name)
@@ -197,10 +197,10 @@ type BookStats struct {
 	Hash      string    // first 12 hexadecimal digits of the SHA-256 of the text in force
 	Serial    uint64    // serial of the current Snapshot
 	LoadedAt  time.Time // time at which the version in force was loaded
-	Loads     uint64    // number of texts that were loaded
+	Loads     uint64    // number of texts that were put in force
 	Refused   uint64    // number of texts that were refused; texts that could not be read are not counted
-	LastError error     // the reason why the present text of the source is not in force; nil if it is
-	Missing   bool      // the file does not exist; the last valid version is in force
+	LastError error     // the reason why the present text of the source was refused, or could not be read; nil if there is none
+	Missing   bool      // the source has no text, for example because the file does not exist; the last valid version is in force
 	Rules     int
 	Limits    int
 	Overrides int
@@ -213,8 +213,8 @@ type BookStats struct {
 	Factors       map[string]float64           // factor of each rule with Adapt
 	FactorChanges map[string]map[string]uint64 // changes of the factor that this node has seen, by rule and reason
 
-	Published   *PublishedText // the text in force, if an operator published it; nil if it is of the source
-	RefusedText *PublishedText // a published text with a higher version that is not in force, and the reason; nil if there is none
+	Published   *PublishedText // the text in force, if an operator published it; nil otherwise
+	RefusedText *PublishedText // a published text that is not in force although its version is not lower, and the reason; nil if there is none
 }
 
 // Stats returns the state of the Book.

@@ -3,7 +3,8 @@ package rules
 import "slices"
 
 // MatchCaller appends to dst the rules that requests of the caller of r can meet, in the order of the file,
-// whatever the method, host, path and header of r. If the caller is exempt, no rule is appended.
+// whatever the method, host, path and header of r. It also appends rules that are Off. If the caller is exempt,
+// no rule is appended.
 func (s *Set) MatchCaller(r *Request, dst []*Rule) []*Rule {
 	if exempts(&s.exempt, r) {
 		return dst

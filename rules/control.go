@@ -64,7 +64,8 @@ func (c *Control) until() string {
 
 func (c *Control) isPast(now time.Time) bool { return !c.Until.IsZero() && !now.Before(c.Until) }
 
-// prepare checks the Control of a new value, and sets At. The error names the kind of the value.
+// prepare checks the Control of a new value, sets At, and truncates Until to whole seconds. The error names the
+// kind of the value.
 func (c *Control) prepare(kind string, now time.Time) error {
 	c.At, c.Until = now.UTC().Truncate(time.Second), c.Until.UTC().Truncate(time.Second)
 	switch {

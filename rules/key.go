@@ -240,7 +240,7 @@ func partOf(text string) (p part, ok bool) {
 // headerPrefix is the prefix of a source that is a header field.
 const headerPrefix = "header:"
 
-// headerName returns the name in "header:X", unchanged.
+// headerName returns the name in "header:X", without spaces around it.
 func headerName(text string) (name string, ok bool) {
 	name, ok = strings.CutPrefix(text, headerPrefix)
 	return strings.TrimSpace(name), ok

@@ -18,8 +18,9 @@ type Claims interface {
 	Claim(name string) string
 }
 
-// PathAmbiguity returns a part of the path, or of a reading of an unknown router, that servers are known
-// to read in several ways, or "". An escaped slash is returned only if there is no other.
+// PathAmbiguity names a kind of parts that servers are known to read in several ways, like "a semicolon", if the
+// path has such a part, or a reading of an unknown router. Otherwise it returns "". It names an escaped slash only
+// if there is no other kind.
 func (r *Request) PathAmbiguity() string {
 	why := httpread.Ambiguity(r.Path)
 	for _, of := range r.Readings {
@@ -81,9 +82,9 @@ func (p *pattern) segmentOf(path string, segment int, fold bool) (text string, o
 	return text, true
 }
 
-// parameter returns the value of a parameter in a list such as a query, whose separator is &. Some
-// servers also accept the separator other. It is ambiguous if the name occurs twice, or in a form that only some
-// servers read as the name.
+// parameter returns the value of a parameter in a list such as a query. The argument separator is between two
+// pairs of the list, such as &, and other is a separator that only some servers accept. The value is ambiguous if
+// the name occurs twice, or in a form that only some servers read as the name.
 func parameter(list, name, separator, other string) (value string, ambiguous bool) {
 	found := false
 	for pair := range strings.SplitSeq(list, separator) {
@@ -141,7 +142,8 @@ func (r *Request) queryValue(name string) (value string, ambiguous bool) {
 	return trimValue(value, ambiguous)
 }
 
-// cookieValue returns the decoded value of a cookie. Some servers decode it, and some separate by a comma.
+// cookieValue returns the decoded value of a cookie. Some servers decode the value, and some also separate
+// cookies by a comma.
 func (r *Request) cookieValue(name string) (value string, ambiguous bool) {
 	found := false
 	for _, line := range r.lines("Cookie") {

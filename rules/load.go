@@ -51,7 +51,7 @@ func (b *Book) noteText(hash string, err error) {
 	}
 }
 
-// noteUnread records that the source has no text now. It logs an error again only after a different one.
+// noteUnread records that the source cannot be read now. It logs an error unless that is the LastError already.
 func (b *Book) noteUnread(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -11,7 +11,7 @@ func (s *Set) newMeters(before map[string]*adapt.Meter) map[string]*adapt.Meter 
 	return meters
 }
 
-// Measures reports whether a rule has a meter. A nil Snapshot has no rules.
+// Measures reports whether any rule has a meter. A nil Snapshot has no rules.
 func (s *Snapshot) Measures() bool { return s != nil && len(s.meters) > 0 }
 
 // Meter returns the meter of a rule, or nil if the rule has no Adapt.

@@ -14,10 +14,10 @@ import (
 )
 
 // Parse reads a file, YAML or JSON, of at most 1 MiB (which is the maximum of a Kubernetes
-// ConfigMap), or a text of fragments that a Source of a directory returned. The name is used only in errors. The error joins the errors of the file, each with
-// file, line and column. There are at most 20, and one that states how many more were found. A
-// text that is not valid YAML has a single error. MaxMet is checked only if there is no other
-// error.
+// ConfigMap), or a text of fragments that a Source of a directory returned. The name is used only in
+// errors. The error joins the errors of the file, each with file, line and column. There are at most
+// 20, and one that states how many more were found. A text that is not valid YAML has a single error.
+// MaxMet is checked only if there is no other error.
 func Parse(name string, text []byte) (*Set, error) {
 	p, file, err := read(name, text)
 	if err != nil {
@@ -63,7 +63,7 @@ type parser struct {
 	ipv6       int
 	multiply   []float64       // factor of each tier
 	byDefault  []*Denied       // texts of denials of the file; nil if it has none
-	lines      map[string]int  // line of each rule and limit, by its kind and name
+	lines      map[string]int  // line of each rule, limit and time window, by its kind and name
 	zones      map[string]bool // whether a name is that of a time zone
 	insertions []insertion
 	valueCount int                // number of values in all limits so far
@@ -320,7 +320,7 @@ func modeOf(enabled, enforce strictyaml.Value, isShadow bool) (m Mode) {
 }
 
 // multiplied sets whether tiers multiply the limits of a rule. By default, tiers multiply only limits
-// whose key has a part besides the address of the client, the host and the path. A tier belongs to a
+// whose key has a part besides global, the address of the client, the host and the path. A tier belongs to a
 // user, and everyone who shares the address of the user would have the multiplied limit, for example to
 // guess passwords.
 func (p *parser) multiplied(r *Rule, v strictyaml.Value) {
@@ -351,7 +351,7 @@ func durability(v strictyaml.Value) weir.Durability {
 	return weir.NotDurable
 }
 
-// checkUnique reports an error for a name that is already used by an earlier rule or limit.
+// checkUnique reports an error for a name that an earlier rule, limit or time window already has.
 func (p *parser) checkUnique(v strictyaml.Value, what, name string) {
 	line, _ := v.Position()
 	if first, twice := p.lines[what+" "+name]; twice {

@@ -213,7 +213,8 @@ func (p *parser) limitTiers(r *Rule, l *Limit, v, tiers strictyaml.Value, good b
 	return keeps
 }
 
-// tierNumbers returns a limit with the numbers in a map, such as that of a tier, and its kept part: k unless the tier has its own.
+// tierNumbers returns the limit t with the numbers in a map, such as that of a tier, and its kept part, which is
+// k unless the map has its own. Without a per in the map, the Per of t stays.
 func (p *parser) tierNumbers(t weir.Limit, k keep, m strictyaml.Map) (weir.Limit, keep) {
 	t.Rate = m.Get("rate").Required().Int(1, maxRate)
 	switch per := m.Get("per"); {

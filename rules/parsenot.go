@@ -45,7 +45,7 @@ func (p *parser) exception(v strictyaml.Value) (e Exception, good bool) {
 }
 
 // conditions reads the conditions of an entry of a field. If good is false, it has added an error.
-// Without any condition, the error is the text empty.
+// Without any condition, the text of the error is the argument empty.
 func (p *parser) conditions(v strictyaml.Value, m strictyaml.Map, field, empty string) (e Exception, good bool) {
 	e.Methods, e.methods = p.methods(m.Get("method"))
 	e.Hosts = p.hosts(m.Get("host"))
@@ -67,7 +67,8 @@ func (p *parser) conditions(v strictyaml.Value, m strictyaml.Map, field, empty s
 	return e, good
 }
 
-// patternsIn reads the paths of an entry of a field, and calls check for each. If good is false, it has added an error.
+// patternsIn reads the paths of an entry of a field, and calls check for each pattern. If good is false, it has
+// added an error.
 func patternsIn(v strictyaml.Value, field string, check func(item strictyaml.Value, p pattern)) (texts []string, patterns []pattern, good bool) {
 	items := readItems(v)
 	if len(items) > maxNot {

@@ -114,7 +114,8 @@ func (p *parser) limitTimes(l *Limit, v strictyaml.Value, keeps []keep) {
 }
 
 // timeNumbers returns the numbers of a limitTime for the given set of tiers, or for all requests if the
-// set is empty. The numbers are those of the tiers multiplied by the factor by, or own if by is 0.
+// set is empty. The numbers are those of the tiers multiplied by the argument by, or the argument own if by
+// is 0. Invalid numbers are zero, and have added an error.
 func (p *parser) timeNumbers(l *Limit, v strictyaml.Value, tiers uint64, by float64, own weir.Limit, keeps []keep) []weir.Limit {
 	numbers := make([]weir.Limit, 1+len(l.tiers))
 	valid := make(map[weir.Limit]bool)

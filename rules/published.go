@@ -88,7 +88,8 @@ func (b *Book) adoptHighest() (highest *PublishedText) {
 	return highest
 }
 
-// tryText puts a published text in force, or adds it to refused. The caller must hold b.texts.mu.
+// tryText puts a published text in force, or adds it to refused unless chunks are missing. The caller must hold
+// b.texts.mu.
 func (b *Book) tryText(h *textHead, refused map[attempt]error) error {
 	chunks, _ := b.values.Published(h.prefix())
 	now := attempt{textHead: *h, current: b.Current().version}
@@ -194,8 +195,9 @@ func (b *Book) publishText(h *textHead, chunks [][]byte) (err error) {
 	return err
 }
 
-// republish publishes the text of the cache again, with the same versions on all nodes that have it. All
-// nodes may have been restarted.
+// republish puts published texts in force. If this node then knows no published text of the version in the cache,
+// and no higher version is in force, republish publishes the text of the cache again, because all nodes may have
+// been restarted. All nodes that have the text publish it with the same versions.
 func (b *Book) republish() {
 	if b.cache == "" {
 		return

@@ -58,7 +58,7 @@ type Condition struct {
 // Header is a condition on a field of the header of a request.
 type Header struct {
 	Name   string   // canonical name
-	Values []string // any of the lines must be in Values; if empty, the field must be present
+	Values []string // a line of the field must be in Values, and in an Exception each line; if empty, the field must be present
 }
 
 // Soft is an overrun that a rule allows for a time while a limit is exhausted.
@@ -85,18 +85,19 @@ func (r *Rule) Key(req *Request) (key string, ok bool) {
 	return string(b), ok
 }
 
-// AppendKey appends the key to b, without an allocation if b has the capacity, no header field
-// has several lines and no part is so long that it is hashed. If ok is false, AppendKey appends
-// nothing.
+// AppendKey appends the key to b. It does not allocate if b has the capacity, and each part is the
+// address, user or API key of the caller or a header field with a single line, and is not so long that
+// it is hashed. If ok is false, AppendKey appends nothing.
 func (r *Rule) AppendKey(b []byte, req *Request) (_ []byte, ok bool) { return r.key.append(b, req) }
 
 // AmbiguousPart returns the part of the key that servers are known to read in several ways, such as
 // query:X if the request has the parameter X twice, or "". All such requests have the same part of their
-// keys. It is "" for a key without values that clients choose.
+// keys. The result is "" for a key without a path, a parameter and a cookie.
 //
 // A path is such a part if its readings differ. A parameter or cookie is such a part if its name occurs twice, in
-// another case, as X[], or after a semicolon (a cookie: after a comma), or if its value has an invalid escape,
-// invalid UTF-8 or a control character.
+// another case, as X[], with a dot or a space in place of an underscore, or beside a semicolon (a cookie: a
+// comma), or if its value has invalid UTF-8 or a control character. A parameter is also such a part if its value
+// has an invalid escape.
 func (r *Rule) AmbiguousPart(req *Request) string { return r.key.ambiguous(req) }
 
 // admits reports whether a request meets the conditions of the rule, except for its path and
@@ -171,12 +172,13 @@ type Limit struct {
 	place  *strictyaml.Error // has the position of the algorithm in the file, or of the limit if it states no algorithm
 }
 
-// ForTier returns the limit for a tier, outside of time windows unless l is of At or Snapshot.InForce. The name is the same for all tiers, so that a key keeps its
-// count when its tier changes.
+// ForTier returns the limit for a tier, outside of time windows unless l is of At or Snapshot.InForce. The
+// name is the same for all tiers, so that a key keeps its count when its tier changes.
 func (l *Limit) ForTier(tier string) weir.Limit { return l.numbers(l.variantOf(tier)) }
 
-// ForKey returns the limit for a key of its rule, with the numbers of the value that names the key. If
-// no value names the key, the numbers are the same as in the result of ForTier.
+// ForKey returns the limit for a key of its rule, with the numbers of the value that names the key, its
+// first parts or a network of its address. If there is none, the numbers are the same as in the result of
+// ForTier.
 func (l *Limit) ForKey(tier, key string) weir.Limit { return l.numbers(l.variant(tier, key)) }
 
 // Values returns the number of keys and networks with their own numbers.

@@ -90,7 +90,7 @@ func (s *Set) tier(name string) int {
 	return s.defaultTier
 }
 
-// Warnings returns what is probably a mistake in the file, with file, line and column. It must not be
+// Warnings returns the probable mistakes in the file, each with file, line and column. The slice must not be
 // changed.
 func (s *Set) Warnings() []error { return s.warnings }
 
@@ -98,7 +98,7 @@ func (s *Set) Warnings() []error { return s.warnings }
 func (s *Set) Text() []byte { return s.text }
 
 // Exempt reports whether a request is never limited because its address, user or API key is
-// exempt. Match then returns no rule. A Block refuses the request nevertheless.
+// exempt. Match then returns no rule. A Block of its client refuses the request nevertheless.
 func (s *Set) Exempt(r *Request) bool { return exempts(&s.exempt, r) }
 
 // Limit returns a limit by its name, and the rule that has it.

@@ -14,9 +14,9 @@ import (
 )
 
 // Snapshot is a version of a Book: the Set of the file with the Limiters of a node, the current
-// overrides and the modes that the current switches give the rules. A Snapshot never changes, so that a request that is decided by a Snapshot sees
-// a single version. A request that calls Book.Current twice can see two versions. Count, Limiter
-// and Serial do not allocate.
+// overrides and the modes that the current switches give the rules. A Snapshot never changes, so that a
+// request that is decided by a Snapshot sees a single version. A request that calls Book.Current twice can
+// see two versions. Count and Limiter allocate only for the first key that has the numbers of a value.
 type Snapshot struct {
 	*Set
 	serial    uint64
@@ -136,8 +136,8 @@ func newCount(node *weir.Node, l *Limit, numbers weir.Limit) (c Count, err error
 }
 
 // Count returns the Limiters of a key under a limit of this Set, with the numbers of the
-// override of the key or, without an override, of its value, or of the tier and time. The Count is shared, and must not be
-// changed.
+// override of the key or, without an override, of its value, or of the tier and time. The Count is shared,
+// and must not be changed.
 func (s *Snapshot) Count(l *Limit, tier, key string) *Count {
 	c := s.counts[l.Index].find(l.variant(tier, key))
 	if of := s.overrides[l.Index]; of != nil {
@@ -168,8 +168,9 @@ func (s *Snapshot) id(l *Limit, key string) [16]byte {
 	return s.counts[l.Index].first[0].Limiter.ID(key)
 }
 
-// Serial returns a number that increases by 1 with each Snapshot of a Book: with a new version
-// of the file, with a change of the overrides, switches or factors, and when a time window opens or closes.
+// Serial returns a number that increases by 1 with each Snapshot of a Book: with a new text, with a change of
+// the published values, such as an override, a Block, a switch or a factor, and when a time window opens or
+// closes.
 func (s *Snapshot) Serial() uint64 { return s.serial }
 
 // override returns the override of a key under a limit, or nil.

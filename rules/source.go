@@ -60,7 +60,7 @@ const leastPoll = 100 * time.Millisecond
 //
 // A URL is of http or https. Its ETag, if there is one, is the version of the text. A response is awaited for
 // 10 s, a redirect must not leave https, and a Retry-After of up to 5 minutes is obeyed. Poll bounds the age of the
-// rules. Name is the URL without its query.
+// rules. Name is the URL without its query. The error is weir.ErrInvalid for an invalid location or option.
 func NewSource(location string, o SourceOptions) (Source, error) {
 	invalid := func(format string, args ...any) error {
 		return fmt.Errorf("%w NewSource: "+format, append([]any{weir.ErrInvalid}, args...)...)

@@ -30,7 +30,7 @@ type httpSource struct {
 	every  time.Duration
 	client *http.Client
 
-	notBefore time.Time // time of the next request by the last Retry-After
+	notBefore time.Time // earliest time of the next request by the last Retry-After
 }
 
 func newHTTPSource(u *url.URL, o SourceOptions) *httpSource {
@@ -44,7 +44,8 @@ func newHTTPSource(u *url.URL, o SourceOptions) *httpSource {
 	}
 }
 
-// checkRedirect refuses a redirect that leaves https, because another party could then change the rules.
+// checkRedirect refuses a redirect that leaves https, because another party could then change the rules. It also
+// refuses the redirects after maxRedirects.
 func checkRedirect(r *http.Request, via []*http.Request) error {
 	switch from := via[len(via)-1].URL; {
 	case len(via) > maxRedirects:

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// Suggestion is an override that would end the denials of a hot key.
+// Suggestion is an override that would reduce the denials of a hot key.
 type Suggestion struct {
 	Control           // from the last reading: the Suggestion ends unless it is published again
 	Limit   string    `json:"-"`
@@ -49,7 +49,7 @@ func (h *Suggestion) apply(_ *Book, s *Snapshot) {
 }
 
 // seekHotKeys publishes suggestions, and returns the time until the next call: a minute, or 0 if no rule has Raise.
-// One node publishes for all nodes: the owner of the empty key of a limit.
+// One node publishes for all nodes: the owner of the empty key of the first limit of the first rule with Raise.
 func (b *Book) seekHotKeys(ctx context.Context) time.Duration {
 	s := b.Current()
 	if len(s.raising) == 0 {

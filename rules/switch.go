@@ -60,8 +60,8 @@ func (b *Book) Switch(rule string, w Switch) error {
 // does nothing. The rule need not be in the file any more. The error is that of weir.Node.Publish.
 func (b *Book) RestoreRule(rule string) error { return b.withdraw(switchPrefix + rule) }
 
-// Switches returns the switches that have not ended, sorted by rule. They include switches of rules that
-// are not in the file.
+// Switches returns the switches of operators, sorted by rule. They include switches of rules that are not in the
+// file. A switch that has just ended may be among them.
 func (b *Book) Switches() []Switch {
 	var all []Switch
 	for _, w := range b.Current().switches {

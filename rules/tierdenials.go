@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 )
 
-// TierDenials counts the denials of a rule to requests of a tier on this node, since its start. A request
-// that is denied by two limits of the rule is counted twice.
+// TierDenials counts the denials of a rule to requests of a tier on this node, since the Book was made or a
+// text added the rule or the tier. A request that is denied by two limits of the rule is counted twice.
 type TierDenials struct {
 	Rule, Tier string // Tier is empty for requests without a tier
 	Enforced   uint64

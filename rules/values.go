@@ -107,7 +107,7 @@ func (p *parser) values(r *Rule, l *Limit, v strictyaml.Value) {
 	l.values.networks = sortNetworks(l.values.networks, cmp.Compare)
 }
 
-// addValue adds the key or the network of an entry, whose numbers have the index at.
+// addValue adds the key or the network of an entry. The argument at is the index of its numbers.
 func (p *parser) addValue(r *Rule, to *keyValues, e strictyaml.Entry, at int32, lines map[netip.Prefix]int) {
 	named := fmt.Sprintf("value %q", e.Field)
 	if r.key.secret() {

@@ -169,13 +169,14 @@ func (p *player) decide() {
 	p.decisions = append(p.decisions[:0], d)
 }
 
-// refund is units of an AllowAll. Several nodes decide it by takes, and refund them if one denies.
+// refund has the units of an Ask of an AllowAll. Several nodes decide an AllowAll by takes, and refund the taken
+// units if one of the nodes denies.
 type refund struct {
 	at  int64
 	ask weir.Ask
 }
 
-// schedule adds refunds to those that are due.
+// schedule adds refunds to the pending refunds, by their time.
 func (p *player) schedule(all []refund) {
 	for _, r := range all {
 		at, _ := slices.BinarySearchFunc(p.refunds, r, func(a, b refund) int { return cmp.Compare(a.at, b.at) })

@@ -43,7 +43,7 @@ func compare(g, o *group) int { return cmp.Or(cmp.Compare(g.at, o.at), cmp.Compa
 type request struct {
 	groups  []*group
 	records int // in all groups
-	left    int // groups that are not decided again
+	left    int // groups that are not yet decided again
 
 	denied bool     // a limit denies the request again, or a recorded denial is kept
 	seen   bool     // a record has a denial

@@ -64,7 +64,7 @@ func (e *exchange) SetFields(names, values []string) {
 	framework.SetFields(e.C.Response().Header(), names, values)
 }
 
-// Deny keeps the error for the HTTPErrorHandler.
+// Deny keeps the error of Options.Denied, or an *Error, for the HTTPErrorHandler.
 func (e *exchange) Deny(o *httplimit.Outcome) {
 	if e.Limits.Denied != nil && o.Status != httplimit.StatusClientGone {
 		e.err = e.Limits.Denied(e.C, o)

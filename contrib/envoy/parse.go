@@ -21,7 +21,8 @@ import (
 
 // Parse reads the configuration of a domain, in the format of envoyproxy/ratelimit. The
 // name is used in errors. The error joins the errors of the text, at most 20 of them, each
-// with line and column, and the number of further errors. A field that is unknown or has no effect is an error.
+// with line and column, and the number of further errors. A field that is unknown or has no
+// effect is an error.
 func Parse(name string, text []byte) (*Config, error) {
 	d, err := parse(name, text, false)
 	if err != nil {

@@ -13,8 +13,9 @@ import (
 
 // The bounds of a request. The number of descriptors and entries depends on the
 // configuration of Envoy, so too many are an error. The length of values depends on
-// clients: a request that is too long is denied, because Envoy lets a request pass if the
-// response is an error. Envoy's default bound for all headers of a request is 60 KiB.
+// clients: a request that is too long is denied, because by default Envoy lets a request
+// pass if the response is an error. Envoy's default bound for all headers of a request is
+// 60 KiB.
 const (
 	maxDescriptors = 255               // the maximum of Node.AllowAll
 	maxEntries     = 64                // in a descriptor; a configuration has at most 32 levels

@@ -95,7 +95,7 @@ func (s *Source) nextText(ctx context.Context, known string) (rules.Text, error)
 	}
 }
 
-// connect ensures that there is a client. New waits only if there is a user to authenticate.
+// connect ensures that there is a client. clientv3.New waits only if there is a user to authenticate.
 func (s *Source) connect(ctx context.Context) (err error) {
 	if s.client == nil {
 		config := s.options.Client

@@ -112,7 +112,7 @@ func (e *exchange) SetFields(names, values []string) {
 	}
 }
 
-// Deny keeps the error for the ErrorHandler.
+// Deny keeps the error of Options.Denied, or an *Error, for the ErrorHandler.
 func (e *exchange) Deny(o *httplimit.Outcome) {
 	if e.Limits.Denied != nil && o.Status != httplimit.StatusClientGone {
 		e.err = e.Limits.Denied(e.C, o)

@@ -30,9 +30,9 @@ func New(node *weir.Node, book *rules.Book, o Options) (gin.HandlerFunc, error) 
 	return handler(framework.New(node, book, o))
 }
 
-// ByLimiter limits requests by a Limiter. A request costs a unit of the count of
-// Options.Key. With an InFlight limit it holds a unit until the request ends. The error
-// is weir.ErrInvalid for invalid options.
+// ByLimiter limits requests by a Limiter. A request costs a unit, or the units of
+// Options.Reserve, of the count of Options.Key. With an InFlight limit it holds a unit until
+// the request ends. The error is weir.ErrInvalid for invalid options.
 func ByLimiter(l *weir.Limiter, o Options) (gin.HandlerFunc, error) {
 	return handler(framework.ByLimiter(l, o))
 }

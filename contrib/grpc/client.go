@@ -27,9 +27,9 @@ import (
 //
 // If a call ends with RESOURCE_EXHAUSTED or UNAVAILABLE, and has google.rpc.RetryInfo, or one of
 // grpc-retry-pushback-ms, retry-after and ratelimit in its metadata, all replicas stop for that time. A call
-// that is not sent ends with DEADLINE_EXCEEDED, CANCELED, RESOURCE_EXHAUSTED if too many calls wait, or
-// UNAVAILABLE if the node is closed. The interceptor sends no call again. If a service config makes the client retry a call,
-// the retry does not wait for a turn.
+// that is not sent ends with DEADLINE_EXCEEDED, CANCELLED, RESOURCE_EXHAUSTED if too many calls wait, or
+// UNAVAILABLE if the node is closed. The interceptor sends no call again. If a service config makes the client
+// retry a call, the retry does not wait for a turn.
 func UnaryClient(gate *outbound.Gate) grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, request, response any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		turn, err := gate.Wait(outgoing(ctx, conn.CanonicalTarget(), method))

@@ -19,11 +19,12 @@
 // limit. Costs are settled by the trailer, and with ByLimiter also by a message
 // (Options.Settle, SettleTrailer). Rules count a call by the HTTP status of the code.
 //
-// A denial is RESOURCE_EXHAUSTED with google.rpc.RetryInfo, which clients wait for, and
-// google.rpc.QuotaFailure, which names the limits. A call that costs more than its limit
-// can ever grant has no RetryInfo, because a retry cannot succeed. If a limit fails
-// closed or the node is closed, the call is UNAVAILABLE with RetryInfo; if the limit is
-// fail_open, the call proceeds. A call whose client is gone is CANCELLED. The header
+// A denial of a limit is RESOURCE_EXHAUSTED with google.rpc.RetryInfo, which clients wait
+// for, and google.rpc.QuotaFailure, which names the limits. A call that costs more than its
+// limit can ever grant has no RetryInfo, because a retry cannot succeed. A call of a blocked
+// client or key is PERMISSION_DENIED, and a call with an ambiguous key INVALID_ARGUMENT. If
+// a limit fails closed or the node is closed, the call is UNAVAILABLE with RetryInfo; if the
+// limit is fail_open, the call proceeds. A call whose client is gone is CANCELLED. The header
 // fields of httplimit are sent as header metadata.
 //
 // UnaryClient and StreamClient are interceptors for clients. They keep the calls of all replicas within the

@@ -83,9 +83,9 @@ type Options struct {
 	Logger *slog.Logger
 
 	// OnDecision is called with the Outcome of each call and message that met a limit, or is
-	// refused by a block, before the call or message proceeds or is denied. A call whose
-	// client is gone has the Status httplimit.StatusClientGone. OnDecision must not block, or
-	// change the Outcome.
+	// refused without one, for example by a Block, before the call or message proceeds or is
+	// denied. A call whose client is gone has the Status httplimit.StatusClientGone.
+	// OnDecision must not block, or change the Outcome.
 	OnDecision func(context.Context, *rules.Request, *httplimit.Outcome)
 }
 

@@ -22,8 +22,8 @@ const (
 	// generations is the number of snapshots that are kept of each node.
 	generations = 2
 	// keepFor is how long a Bucket keeps snapshots that their node does not replace. The
-	// time exceeds the longest calendar window, so a removed snapshot contains no count
-	// that still matters.
+	// time exceeds the longest calendar window, so a removed snapshot contains no count of
+	// a calendar limit that still matters.
 	keepFor = 40 * 24 * time.Hour
 	// sweepEvery is the interval at which a Bucket looks for outdated snapshots of other
 	// nodes.
@@ -297,8 +297,8 @@ func (b *Bucket) remove(ctx context.Context, path string) error {
 	return nil
 }
 
-// abortUploads aborts the uploads under a key that began before the given time, or all of
-// them if the time is zero.
+// abortUploads aborts the uploads of snapshots under a key that began before the given time,
+// or all of them if the time is zero, but at most maxSwept.
 func (b *Bucket) abortUploads(ctx context.Context, under string, before time.Time) error {
 	var uploads []minio.ObjectMultipartInfo
 	err := b.request(ctx, func(ctx context.Context, silence *time.Timer) (err error) {

@@ -168,7 +168,8 @@ func (s *Scanner) Scan(p []byte) {
 	}
 }
 
-// inText reads bytes of a string from index i, and returns the index of the last byte that it read.
+// inText reads bytes of a string from index i. It returns the index of the byte that ends the string or begins an
+// escape, or len(p) if there is none.
 func (s *Scanner) inText(p []byte, i int) int {
 	for ; i < len(p); i++ {
 		switch c := p[i]; c {

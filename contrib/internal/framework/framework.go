@@ -36,8 +36,8 @@ func limits[C any](m *httplimit.Middleware, o httplimit.FrameworkOptions[C]) *Li
 	return &Limits[C]{o, m}
 }
 
-// translate returns the Options of httplimit. The functions in them only show which options are
-// set: the Middleware calls the methods of the Exchange instead.
+// translate returns the Options of httplimit. The functions in them, except OnWarn, only show which
+// options are set: the Middleware calls the methods of the Exchange instead.
 func translate[C any](o *httplimit.FrameworkOptions[C]) httplimit.Options {
 	text := func(f func(C) string) func(*http.Request) string {
 		if f == nil {

@@ -129,7 +129,7 @@ type replica struct {
 	failed atomic.Int64
 }
 
-// startReplica starts clients that end with ctx. wrap wraps the server, if it is not nil.
+// startReplica starts clients that end with ctx. base is the server.
 func startReplica(ctx context.Context, t testing.TB, node *weir.Node, clients int, running *sync.WaitGroup, base http.RoundTripper) *replica {
 	t.Helper()
 	g, err := New(node, Options{Limits: []Limit{{Host: "*", Limit: paced}}, Logger: quiet})

@@ -323,8 +323,8 @@ func (n *Node) observeStart() int64 {
 	return n.env.Now()
 }
 
-// observe passes the decision of a check that began at a time, and was decided at a time, to the Observer, unless
-// the limit is stats.Uncounted.
+// observe passes a decision to the Observer, unless the limit is stats.Uncounted. The check began at the time
+// begun, and was decided at the time at, which is 0 if it is unknown.
 func (n *Node) observe(ctx context.Context, e *DecisionEvent, begun, at int64) {
 	if n.cfg.Observer == nil || e.Limiter.limit.Name == stats.Uncounted {
 		return

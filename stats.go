@@ -23,8 +23,8 @@ type Stats struct {
 	// ShadowLimits is Shadows by the names of limits, like Limits.
 	ShadowLimits  map[string]Outcomes
 	Bans          map[string]BanStats // by the names of limits, without limits whose BanStats are zero
-	Served        uint64              // requests of other nodes about a count or a hold that this node executed, and did not pass on
-	Passed        uint64              // checks and refunds of other nodes that this node passed on to another member
+	Served        uint64              // checks, refunds and other operations of other nodes on a count or a hold that this node executed, and did not pass on
+	Passed        uint64              // checks, refunds and other operations of other nodes on a count or a hold that this node passed on to another member
 	Overdue       uint64              // checks of other nodes that this node dropped, because they had waited here for more than twice the wait of the asking nodes
 	LateUnits     uint64              // units of grants that arrived too late, and that this node refunded
 	Canceled      uint64              // checks and waits whose context was canceled before the decision; not included in Decisions

@@ -136,13 +136,13 @@ type BannedKey struct {
 	Key    string    // the key as callers passed it, or its masked text; empty if Known is false
 	Known  bool      // a node that answered has the text of the key, and may send it (Node.TopKeys)
 	Masked bool      // Key is a masked text, because the key is a secret (Limit.SecretKeys)
-	Since  time.Time // zero if the node that began the ban has ended
+	Since  time.Time // zero if no node that answered began the ban
 	Until  time.Time
 }
 
 // Bans asks all members for the bans that they have begun, or whose keys they deny. Each member lists at
-// most 1,000 bans, as many as fit in 48 KiB, the last to end first. A node that started after a ban lists
-// it once it denies the key. The text of keys and the waits for members are as in TopKeys. The error is
+// most 1,000 bans, as many as fit in 48 KiB, the last to end first. A node that has not begun a ban lists
+// it after a sampled denial of the key (TopKey). The text of keys and the waits for members are as in TopKeys. The error is
 // ErrClosed, or that of a ctx that is done.
 func (n *Node) Bans(ctx context.Context) (Bans, error) {
 	if n.env.Ended() {

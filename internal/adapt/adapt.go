@@ -96,7 +96,7 @@ func (s State) Next(b Bounds, m Sample, now time.Time) State {
 	return s
 }
 
-// judge returns the reason for which the backend is overloaded, or Unchanged.
+// judge returns the reason for which the backend is overloaded, or Unchanged. It also updates quiet.
 func (s *State) judge(b *Bounds) Reason {
 	r, target := &s.recent, b.Latency.Seconds()
 	mean := r.latency()

@@ -14,8 +14,8 @@ import (
 )
 
 // Asker contains the data that saves requests to owners: cached denials of owners, lent units, and
-// how often each ID is requested from other members. It decides as the owner would, except that it
-// may miss a refund on another member for a second: a denial is cached no longer than the denial of
+// how often each ID is requested from other members. It decides as the owner would, except that for
+// a time it may miss a refund, a reset or new numbers of another node: a denial is cached no longer than the denial of
 // the owner is valid, and lent units were debited by the owner before this node spends them.
 type Asker struct {
 	env     *env.Env
@@ -42,8 +42,8 @@ func New(e *env.Env, timeout time.Duration, number func(bucket.ID, int64) uint64
 }
 
 // Answer reports whether a cached denial denies a take or a lease admits it, and sets the
-// result. A take without Leases does not spend units of a lease, because these units have no
-// receipt.
+// result. A take without Leases spends no units of a lease, such as a reservation, which needs a
+// receipt of its units.
 func (k *Asker) Answer(a *wire.Ask, t countsync.Time, r *wire.Result) bool {
 	return k.pushbacks.deny(a, t, r) || a.Leases && k.leases.spend(a, t, r)
 }
@@ -53,8 +53,9 @@ func (k *Asker) Denies(a *wire.Ask, t countsync.Time, r *wire.Result) bool {
 	return k.pushbacks.deny(a, t, r)
 }
 
-// Learn records the result of a take that was sent to the owner at the time sent: a firm denial,
-// and the lease that the take requested. owner is the hash of the name of the owner.
+// Learn records the result of a take, a strike or a pause that was sent at the time sent: a firm
+// denial, and the lease that a take requested. owner is the hash of the name of the member that
+// was asked.
 func (k *Asker) Learn(a *wire.Ask, r *wire.Result, owner uint64, sent countsync.Time) {
 	k.pushbacks.learn(a, r, sent)
 	k.LearnLease(a, r, owner, sent)

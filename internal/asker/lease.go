@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// These values determine the term of a lease: the time in which leaseAsks asks are expected,
-	// but at least shortestLease and at most wire.LongestLease. shortestLease is long enough to
+	// These values determine the term of a lease: the time in which leaseAsks units are expected to
+	// be spent, but at least shortestLease and at most wire.LongestLease. shortestLease is long enough to
 	// renew the lease of a very hot key in time even on a machine without idle time. This node may
 	// not learn of a Refund on another member before the lease ends.
 	shortestLease = 100 * time.Millisecond
@@ -60,8 +60,9 @@ const (
 //
 // When a lease ends or is replaced, its unspent units are returned to the owner, together
 // with the number of spent units, so that the owner knows as soon as possible that no units
-// will be returned any more. Run renews leases, and returns most of them, so no check waits for that. A check
-// whose lease has expired or is too small returns it itself, without waiting for an answer.
+// will be returned any more. Run renews leases, and returns most of them, so no check waits for
+// that. A check or a refund whose lease has expired or is too small returns the lease itself,
+// without waiting for an answer. No units are returned of a lease that a reset ends.
 type leases struct {
 	sets   atomic.Pointer[[leaseSets]leaseSet] // nil until a key is hot
 	live   bitmap                              // sets with leases

@@ -22,9 +22,9 @@ const banPushbackFor = 10 * time.Second
 // pausedKey marks the denial of a paused key.
 const pausedKey = 1
 
-// A node caches at most pushbackSets*pushbackWays denials, in 1.6 MB. Each ID belongs to one of the
+// A node caches at most pushbackSets*pushbackWays denials, in 1.7 MB. Each ID belongs to one of the
 // sets. If a set is full, the denial that ends first is replaced, and takes of its key are sent to
-// the owner again. So a ban is replaced only by other bans.
+// the owner again. So the denials of banned keys, which last longest, are replaced last.
 const (
 	pushbackSets = 1 << 12
 	pushbackWays = 4
@@ -34,9 +34,9 @@ const (
 // that a flood of takes of a denied key does not reach the owner.
 //
 // The owner would deny every take that a pushback denies, as long as the count there is not
-// reset or judged by a higher Version, and no units are refunded: a denied take spends no units, other takes only add to the used units, and a denial
-// is firm only if it does not depend on units that may be returned (wire.Result.Firm). The
-// time of a pushback begins when the take was sent, not when the result arrived. So the
+// reset or judged by a higher Version, and no units are refunded: a denied take spends no units,
+// other takes only add to the used units, and a denial is firm only if it does not depend on
+// units that may be returned (wire.Result.Firm). The time of a pushback begins when the take was sent, not when the result arrived. So the
 // pushback ends no later than the earliest time at which the owner can admit the same take.
 // A refund on this node ends a pushback at once (end), and a refund on another member after
 // at most pushbackFor. A pushback also ends when a reset reaches this node (reset). A denial
@@ -108,8 +108,8 @@ func (p *pushback) denies(a *wire.Ask) bool {
 func (p *pushback) endTime() int64 { return p.sent.Monotonic + int64(p.duration()) }
 
 // deny reports whether a cached denial denies a take, and sets the result. If there are
-// several denials, the longest applies, which is the denial of the most units. For more units
-// than were denied, its RetryAfter is a lower bound.
+// several denials, the denial with the longest RetryAfter applies. For more units than were
+// denied, this RetryAfter is a lower bound.
 func (p *pushbacks) deny(a *wire.Ask, t countsync.Time, r *wire.Result) bool {
 	if t.Monotonic >= p.until[a.ID.Lo%pushbackSets].Load() {
 		p.allocate() // before the take is sent, so that end finds the set

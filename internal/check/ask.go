@@ -22,11 +22,11 @@ type answerer struct {
 }
 
 // ask makes another member execute op on asks of the same route, within Timeout and its extension
-// for a delay that a member has reported. The asks are first sent to the member with authority. If
-// that member does not answer in time, ask sends the asks to the stand-in, which first asks the
-// member with authority again, if it reaches that member. A refund or a strike is sent only once, because
-// a member that has not answered may still execute it. If a take or a debit is executed
-// twice, the units of the late response are refunded.
+// for a delay that a member has reported. The asks are first sent to the member of the route. If
+// that member is the owner and does not answer in time, ask sends the asks to the stand-in, which
+// first asks the owner again if it reaches the owner. A refund or a strike is sent only once, because
+// a member that has not answered may still execute it. If a take or a debit is executed twice,
+// HandleLate refunds the units of the late response.
 //
 // begun is the present time. The caller passes it, so that a check whose first member answers reads
 // the clock only once.

@@ -21,7 +21,7 @@ import (
 // refunds the units of the late answer.
 type attempt struct {
 	View     *view.View // the view of the check, without members that have failed to answer
-	Member   int        // index in Members of the member that decides; this node if no other member is asked
+	Member   int        // index in Members of the member that is asked to decide; this node if this node stands in
 	Hop      int        // index in Members of the member to send the request to
 	Flags    uint8      // flags of the request
 	Wait     time.Duration

@@ -14,10 +14,10 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// Meter counts the decisions about a limit, and begins its bans.
+// Meter has the counters of a limit, and the numbers of its bans.
 type Meter struct {
 	*stats.Limit              // shared by all limits of the name
-	SecretKeys   bool         // no text of a key may be kept
+	SecretKeys   bool         // only the masked text of a key may be kept
 	Strikes      bucket.Limit // the denials that ban a key; a Rate of 0 bans none
 	BanLengths   wire.Ban
 }
@@ -36,7 +36,8 @@ func (c *Checks) Count(s Subject, a *wire.Ask, r *wire.Result) {
 	}
 }
 
-// measure adds the duration and the key of a decision to the statistics, with the given weight.
+// measure adds the duration and the key of a decision to the statistics, with the given weight, unless the
+// limit is stats.Uncounted. If the key is banned, measure lists the ban.
 func (c *Checks) measure(s Subject, a *wire.Ask, r *wire.Result, weight uint64) {
 	if a.Name == stats.Uncounted {
 		return
@@ -49,9 +50,9 @@ func (c *Checks) measure(s Subject, a *wire.Ask, r *wire.Result, weight uint64) 
 	}
 }
 
-// Strike counts a decision about a key that has bans, if it is a denial that counts toward a ban. It does not
-// wait: if another member answers for the count, a goroutine asks that member, and the denial is not counted if
-// too many goroutines run, or if the member does not answer.
+// Strike counts a decision of a limit that has bans, if it is a denial that counts toward a ban. It does not
+// wait: unless this node has authority over the count, a goroutine strikes. The denial may not be counted if
+// too many goroutines run, or if the member that answers for the count does not respond.
 func (c *Checks) Strike(s Subject, of *wire.Ask, r *wire.Result) {
 	if r.Allowed || r.Banned || s.Shadow || of.Shadow || r.Source == 0 || r.Source.IsShare() {
 		return
@@ -87,8 +88,8 @@ func (c *Checks) recordBan(s Subject, a *wire.Ask, struck *wire.Result) {
 	}
 }
 
-// listBan adds the ban of a key to the list of bans. since is the time at which the ban
-// began, or 0 if another node began it.
+// listBan adds the ban of a key to the list of bans. since is the time at which this node began the
+// ban, or 0 for a ban that a decision shows.
 func (c *Checks) listBan(s Subject, a *wire.Ask, since int64, left time.Duration) {
 	now := c.Env.TimeOfDay()
 	c.Meters.BanList.Add(stats.Ban{Limit: a.Name, ID: identity.Bytes(a.ID), Key: s.Key, Since: since, Until: now + int64(left)}, s.SecretKeys, now)

@@ -13,8 +13,8 @@ import (
 )
 
 // Do executes op on a count at the member that answers for the count, and waits for the result. It
-// sets a.Began. A deadline or an outage is not an error: in that case this node decides within its
-// share. If a refund or a strike was sent and not answered, this node does not decide, and leaves r unchanged.
+// sets a.Began. A deadline or an outage is not an error: in that case this node decides as a stand-in
+// or within its share. If a refund or a strike was sent and not answered, this node does not decide, and leaves r unchanged.
 // The error is the error of a cancelled ctx. For a caller that waits for a hold, it may also be that of the
 // deadline of ctx or of Timeout.
 func (c *Checks) Do(ctx context.Context, op wire.Op, a *wire.Ask, r *wire.Result) error {
@@ -105,8 +105,8 @@ func (c *Checks) viewAfter(v *view.View, member int, err error) *view.View {
 	return now
 }
 
-// decideHere executes op without authority. A stand-in that does not know all holds of the count
-// asks other members for their holds, for at most the duration left, and then executes op again.
+// decideHere executes op without authority. If this node does not know all holds of the count, it
+// asks other members for their holds, within the time remaining, and then executes op again.
 func (c *Checks) decideHere(ctx context.Context, v *view.View, as view.Standing, remaining time.Duration, op wire.Op, a *wire.Ask, now int64, r *wire.Result) error {
 	if err := cancelled(ctx); err != nil {
 		return err
@@ -172,8 +172,8 @@ func (c *Checks) DoInBackground(op wire.Op, a *wire.Ask) {
 	}
 }
 
-// Pause pauses the key of a for a.Units milliseconds. If another member answers for the count, this node
-// caches a denial before it sends the request.
+// Pause pauses the key of a for a.Units milliseconds. Without authority over the count, this node caches a
+// denial before it sends the request.
 func (c *Checks) Pause(ctx context.Context, a *wire.Ask) error {
 	v, now := c.Env.View(), c.Env.Now()
 	t := c.Env.TimeAt(now)
@@ -186,8 +186,8 @@ func (c *Checks) Pause(ctx context.Context, a *wire.Ask) error {
 	return c.Do(ctx, wire.OpPause, a, new(wire.Result))
 }
 
-// cancelled returns the error of ctx, or nil if the deadline has passed: in that case the share of this node
-// answers.
+// cancelled returns the error of a cancelled ctx. It returns nil if the deadline has passed, because this node
+// then decides.
 func cancelled(ctx context.Context) error {
 	if err := ctx.Err(); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		return err

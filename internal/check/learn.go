@@ -27,7 +27,7 @@ func (c *Checks) learnAndDecide(ctx context.Context, op wire.Op, a *wire.Ask, r 
 	return err
 }
 
-// learnAndExecute asks other members for their holds, for at most the duration left. Then it executes op
+// learnAndExecute asks other members for their holds, within the time remaining. Then it executes op
 // again.
 func (c *Checks) learnAndExecute(ctx context.Context, v *view.View, as view.Standing, remaining time.Duration, op wire.Op, a *wire.Ask, r *wire.Result) {
 	ctx, cancel := context.WithTimeout(ctx, remaining)

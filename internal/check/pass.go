@@ -77,7 +77,7 @@ func (c *Checks) passOn(v *view.View, member int, flags uint8, now int64, r *req
 }
 
 // standIn executes a request in place of an owner that this node does not reach, or that has not
-// answered it. If this node does not know all holds, it denies a hold and does not ask for them.
+// answered it. If this node does not know all holds, it denies a hold and asks no other member.
 // After an attempt at the owner, the rest of the asker's wait is too short for that.
 func (c *Checks) standIn(v *view.View, now int64, r *request) {
 	answer, _, err := c.answer(v, r.h, r.bytes, r.x.answer[:0], now)

@@ -14,7 +14,7 @@ import (
 
 // TakeAll takes the units of all asks of a list, or no units. There is at least one ask. The member that
 // answers for several asks takes their units in a single step. If several members answer, each take is
-// tentative, and is refunded if another take is denied. The error is the error of a cancelled ctx.
+// tentative, and is refunded if another take is denied or fails. The error is the error of a cancelled ctx.
 func (c *Checks) TakeAll(ctx context.Context, l *AskList) error {
 	asks, results := l.asks, l.results
 	for i := range results {
@@ -66,8 +66,8 @@ func (c *Checks) denyAll(v *view.View, asks []wire.Ask, t countsync.Time, result
 	return denied
 }
 
-// takeGroup takes the units of a group, at the member that answers for the group, or within the
-// share of this node if no member has answered.
+// takeGroup takes the units of a group, at the member that answers for the group, or at this node
+// if no member has answered.
 func (c *Checks) takeGroup(ctx context.Context, v *view.View, flags uint8, g *group) {
 	now := c.Env.Now()
 	as, asks := c.place(v, g.route, now)

@@ -31,8 +31,8 @@ func Origin(addr net.Addr) string {
 	return network.String()
 }
 
-// OnThisMachine reports whether only this machine reaches a "host:port": it is empty, or its host is
-// localhost or a loopback address.
+// OnThisMachine reports whether only this machine reaches a "host:port": the text is empty, or its
+// host is localhost or a loopback address.
 func OnThisMachine(addr string) bool {
 	if addr == "" || strings.HasPrefix(addr, "localhost:") {
 		return true

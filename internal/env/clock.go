@@ -19,9 +19,9 @@ type Clock struct {
 	steps     bool // now is a clock of the caller, which may step
 }
 
-// NewClock returns the clocks of a node. Now returns the time of now. If now is nil, Now returns
-// the time of the monotonic clock, which starts at the time of day and costs half as much as
-// time.Now.
+// NewClock returns the clocks of a node. The method Now returns the time of the argument now. If the
+// argument is nil, Now returns the time of the monotonic clock, which starts at the time of day and
+// costs half as much as time.Now.
 func NewClock(now func() time.Time) Clock {
 	start := time.Now()
 	epoch := start.UnixNano()

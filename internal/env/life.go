@@ -46,8 +46,8 @@ func (l *Life) Ended() bool { return l.ended.Load() }
 // ended, only a task may start a task.
 func (l *Life) Go(task func()) { l.tasks.Go(task) }
 
-// Repeat runs a task that calls f, for the first time after first, and then always after the time
-// next that the last call has returned. A signal on wake, which may be nil, causes an additional
+// Repeat runs a task that calls f: at first after the duration first, and then after the duration
+// that the last call has returned. A signal on wake, which may be nil, causes an additional
 // call, with woken set. If f returns 0 in that call, the time of the next call stays the same.
 func (l *Life) Repeat(first time.Duration, wake <-chan struct{}, f func(woken bool) (next time.Duration)) {
 	l.Go(func() {

@@ -45,9 +45,10 @@ type Config struct {
 
 // Members keeps the Clock of a node in agreement with the clocks of its neighbors (view.View.Neighbors),
 // and so with the clocks of all members that the node reaches. If the age of a node rises by more than a
-// tolerance, or the epoch changes, the node asks all of its neighbors again. Each request contains the age and the epoch of the
-// sender, and a neighbor that is behind asks its own neighbors. So a node that starts asks about eight
-// neighbors, and in Ask at most 16 other members, whatever the size of the cluster. Members is safe for concurrent use.
+// tolerance, or the epoch changes, the node asks all of its neighbors again. Each request contains the age
+// and the epoch of the sender, and a neighbor that is behind asks its own neighbors. So a node that starts
+// asks about eight neighbors, and in Ask at most 16 other members, whatever the size of the cluster. Members
+// is safe for concurrent use.
 type Members struct {
 	Clock *Clock
 	cfg   Config

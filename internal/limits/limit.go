@@ -23,7 +23,7 @@ type Limit struct {
 	Partition wire.Policy
 	Calendar  uint8 // 0 for none
 	Zone      string
-	Varies    bool // nodes may have other numbers: only the Algorithm is compared. Members do not send it
+	Varies    bool // nodes may have other numbers: only the Algorithm is compared, on this node. Members do not send the limit
 
 	// The fields below are neither sent nor compared.
 	Ban     Ban

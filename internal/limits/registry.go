@@ -22,7 +22,7 @@ const (
 	// instant of virtual time.
 	DeclareEvery = 5*time.Second - 7
 	// declareRested is the interval once the node has sent the limits to each neighbor, until a limit or a
-	// connection changes. They are only needed if an earlier declaration was lost.
+	// connection changes. These declarations are needed only if an earlier declaration was lost.
 	declareRested = time.Minute - 7
 	// maxNames is the maximum number of names in a Registry. Once a Registry has this number
 	// of names, it does not compare limits with other names.

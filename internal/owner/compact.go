@@ -13,7 +13,7 @@ const (
 )
 
 const (
-	compactFew    = 400_000 // below this number of counts, a call makes one step
+	compactFew    = 400_000 // below this number of counts, and below half of maxKeys, a call makes one step
 	compactRounds = 10      // steps of a call if there are more counts, or after a rest
 )
 

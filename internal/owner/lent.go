@@ -73,8 +73,8 @@ func (l *lent) lock(id bucket.ID) *lentSet {
 	return s
 }
 
-// entry returns the entry of an ID, which it adds if there is none, or nil if s has no room. The
-// caller must hold s.mu.
+// entry returns the entry of an ID. It adds an entry if there is none, and returns nil if s has no
+// room. The caller must hold s.mu.
 func (s *lentSet) entry(id bucket.ID, steady int64) (c *lentCount) {
 	var free *lentCount
 	for i := range s.entries {
@@ -178,7 +178,7 @@ func (l *lent) cease(cease bool, steady int64) (expired bool) {
 	return steady >= l.until.Load()
 }
 
-// raiseTo sets a to at least to.
+// raiseTo raises a to least, if a is lower.
 func raiseTo(a *atomic.Int64, least int64) {
 	for was := a.Load(); was < least && !a.CompareAndSwap(was, least); was = a.Load() {
 	}

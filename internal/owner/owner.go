@@ -315,13 +315,14 @@ func (o *Owner) Answer(v *view.View, h wire.Header, request, dst []byte, now int
 const NoReset = 1
 
 // ResetNumber returns the number of the last reset of a count that this node knows of, or NoReset.
-// The results of takes, debits, waits and loans that this node sends contain this number.
+// The results of takes, debits, waits, loans, strikes and pauses that this node sends contain this
+// number.
 func (o *Owner) ResetNumber(id bucket.ID, now int64) uint64 {
 	return max(NoReset, o.stream.ResetNumber(id, now))
 }
 
 // Firm reports whether a denial of a take remains valid until its RetryAfter, unless a caller
-// refunds units. The denial must be made with authority, for the whole limit. There must be no open
+// refunds units or resets the count. now is the monotonic time. The denial must be made with authority, for the whole limit. There must be no open
 // tentative take and no lease whose units could be returned earlier, and no waiter that could
 // leave. A denial of a Global limit is not firm if there are other regions, because these send the
 // missing units when they learn of the asks on this node.

@@ -107,8 +107,8 @@ func (q *queues) record(s *queueShard, id bucket.ID, self queue.Contender, stead
 	q.contenders.Add(int64(s.Len() - before))
 }
 
-// keepPlace records the waiters of the node that asks OpWait for a banned or paused key, so that the order of the nodes
-// remains when the key is released. It changes r, the denial.
+// keepPlace records the waiters of the node that asks OpWait for a banned or paused key, so that the
+// order of the nodes remains when the key is released. It changes r, the denial.
 func (o *Owner) keepPlace(a *wire.Ask, now int64, r *wire.Result) {
 	steady := o.clock.MonotonicAt(now)
 	s := o.queues.lock(a.ID)

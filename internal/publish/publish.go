@@ -75,8 +75,8 @@ func (p *Publisher) Put(name string, version uint64, value []byte) error {
 }
 
 // spread sends the news in a message to the neighbors of this node, which pass them on. If the
-// news came from a member, spread leaves out the neighbors of that member. If the news do not fit
-// into one message, they wait until stores are compared.
+// news came from the member from, spread leaves out this member and the members that are connected
+// to it. If the news do not fit into one message, they wait until stores are compared.
 func (p *Publisher) spread(v *view.View, news []entry, from int) {
 	size := 0
 	for i := range news {
@@ -135,7 +135,7 @@ func (p *Publisher) Answer(b []byte, q *Question, from string) []byte {
 func (p *Publisher) Changed() { env.Signal(p.newcomers) }
 
 // Run compares the values of this node with the values of other members until ctx is done: with each
-// member as soon as the member is a neighbor, and then with the neighbors in turn. first is the time of
+// member as soon as the member is a neighbor, and then with the neighbors in turn. first is the time until
 // the first turn. After a turn with each neighbor and no change, Run rests: the time between two turns is
 // longer. If a member asks a Question during a rest, and has other values, Run compares with
 // this member at once. While Run does not rest, it waits for the turn of the member, because

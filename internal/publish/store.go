@@ -134,8 +134,8 @@ type snapshot struct {
 	values   any // the []T of Values, once it was called
 }
 
-// merge merges entries, and returns the new entries. It leaves out entries that accepts refuses, and
-// returns the last of these.
+// merge merges entries, and returns the new entries. It leaves out the entries for which accepts
+// returns false, and returns the last of them.
 func (s *Store) merge(list []entry, now int64, latest uint64) (news []entry, refused *entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -221,7 +221,7 @@ func (s *Store) count(p *entry, sign int) {
 	s.revision++
 }
 
-// announce ends the waits of After and the snapshot if the revision differs from the revision before.
+// announce ends the waits of After, and drops the snapshot, if the revision is not the argument before.
 // The caller must hold s.mu.
 func (s *Store) announce(before uint64) {
 	if s.revision == before {

@@ -50,8 +50,8 @@ func (c *Contenders) Find(id bucket.ID, t Ticket, now int64) (Contender, bool) {
 }
 
 // OtherUnits returns the units of all contenders for a count except self. until is the latest Due
-// of the contenders that arrived before arrived, or 0: an ask of self is denied before that time,
-// so that these contenders are served first.
+// of the contenders whose Arrived is below the argument arrived, or 0: an ask of self is denied
+// before that time, so that these contenders are served first.
 func (c *Contenders) OtherUnits(id bucket.ID, self Ticket, arrived, now int64) (units, until int64) {
 	for _, o := range c.byID[id] {
 		if o.Ticket == self || now >= o.Expires {

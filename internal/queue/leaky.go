@@ -219,7 +219,7 @@ func (x *queue) end(w *waiter, o outcome) {
 }
 
 // refuse ends a waiter with err. The owner may have counted the units of the waiter as waiting, so
-// it is notified.
+// the queue notifies the owner.
 func (x *queue) refuse(w *waiter, r *wire.Result, err error) {
 	denial := *r
 	denial.Allowed = false

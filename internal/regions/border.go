@@ -124,8 +124,8 @@ func statesOnlyGlobal(e *countsync.Exchange) bool {
 	return true
 }
 
-// isEarly reports whether a statement is about a window that has not begun. A count does not go back
-// to an earlier window, so a region that states a window of the year 2100 could make this region
+// isEarly reports whether a statement is about a window that begins more than SlackAbroad after the
+// time of day. A count does not go back to an earlier window, so a region that states a window of the year 2100 could make this region
 // deny until then.
 func isEarly(st *countsync.Statement, timeOfDay int64) bool {
 	return st.Limit.Algorithm == bucket.FixedWindow && st.Limit.Start-int64(SlackAbroad) > timeOfDay

@@ -91,7 +91,7 @@ func (r *Regions) Regain() {
 	}
 }
 
-// Run sends the statements that are due to the other regions, until the node is closed.
+// Run sends the due statements to the other regions, until the node is closed.
 func (r *Regions) Run() {
 	tick := time.NewTimer(countsync.ExchangeEvery + r.cfg.Env.View().Offset(countsync.ExchangeEvery))
 	defer tick.Stop()

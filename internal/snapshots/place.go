@@ -13,8 +13,8 @@ const maxLooked = 100_000
 
 // readNewHeaders reads the headers of this node's newest snapshot, and of the snapshots of nodes
 // that are not known yet. The error is that another cluster or region has written under the name
-// of this node, or that ctx is done. Two clusters that started to share a place at the same moment did not find each
-// other's snapshots at their start.
+// of this node, or that ctx is done. Two clusters that started to share a place at the same moment
+// find each other only here, because neither had a snapshot when the other started.
 func (s *Snapshots) readNewHeaders(ctx context.Context) error {
 	taken := false
 	err := s.cfg.Store.Load(ctx, func(node string) bool {

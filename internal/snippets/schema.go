@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Schema is a schema, or a part of a schema. Check ignores the
-// Title and Description fields. ReadSchema returns an error for an unknown keyword.
+// Schema is a schema, or a part of a schema. Check uses Format only for date-time, and ignores Schema,
+// ID, Defs, Title, Description and Default. ReadSchema returns an error for an unknown keyword.
 type Schema struct {
 	Schema               string             `json:"$schema"`
 	ID                   string             `json:"$id"`

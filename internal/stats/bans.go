@@ -35,8 +35,8 @@ type BanList struct {
 	all map[[16]byte]Ban
 }
 
-// Add lists a ban. If secret is true, it stores only the masked text of the key. In a full list it replaces
-// the ban that ends first.
+// Add lists a ban, unless b has no Since and the list has a present ban of the key. If secret is true, Add
+// stores only the masked text of the key. A full list drops the ban that ends first, which may be b.
 func (l *BanList) Add(b Ban, secret bool, now int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// Latency is the distribution of the durations of measured checks. Buckets contains, for each
-// bound, the number of checks that took at most that long.
+// Latency is the distribution of the durations of checks. A measured check counts as all the checks
+// that it represents. Buckets contains, for each bound, the number of checks that took at most that
+// long.
 type Latency struct {
 	Count   uint64
 	Sum     time.Duration

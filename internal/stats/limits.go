@@ -15,8 +15,8 @@ const (
 	// Others is the name under which the limits beyond MaxNames are counted. A limit with this name
 	// is counted with them.
 	Others = "(other)"
-	// Uncounted is the name of a limit whose counts carry messages between nodes. No list has its decisions, which are
-	// none of a user. No rule can have this name.
+	// Uncounted is the name of a limit whose counts carry messages between nodes. No user makes its
+	// decisions, so no statistics include them. No rule can have this name.
 	Uncounted = "/weir/adapt"
 	// MaxNames is the maximum number of names with counters of their own. The counters of MaxNames
 	// names take 13 MB.
@@ -60,8 +60,8 @@ type stripe struct {
 	_               [(64 - 2*(int(Shadows)+1)*8%64) % 64]byte
 }
 
-// CountersOf returns the counters of a name. All calls with the same name return the same Limit,
-// which names beyond MaxNames share.
+// CountersOf returns the counters of a name. All calls with the same name return the same Limit.
+// All names beyond MaxNames share a Limit.
 func (m *Limits) CountersOf(name string) *Limit {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -85,7 +85,7 @@ func (m *Limits) CountersOf(name string) *Limit {
 	return of
 }
 
-// AllCounters iterates over the names and their counters, Others last. Calls of CountersOf wait
+// AllCounters iterates over the names and their counters, without Uncounted, and with Others last. Calls of CountersOf wait
 // until the iteration ends.
 func (m *Limits) AllCounters() iter.Seq2[string, *Limit] {
 	return func(yield func(string, *Limit) bool) {

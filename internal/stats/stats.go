@@ -34,9 +34,9 @@ type Meters struct {
 	TopKeys   TopKeys
 	BanList   BanList
 	latencies [wire.Sources]histogram
-	Served    atomic.Uint64 // requests of other nodes about a count or a hold that this node executed, and did not pass on
-	Passed    atomic.Uint64 // checks and refunds of other nodes that this node passed on to another member
-	Overdue   atomic.Uint64 // checks of other nodes that this node dropped, because they had waited here for more than twice the wait of the asking nodes
+	Served    atomic.Uint64 // asks of other nodes about a count or a hold that this node executed, and did not pass on
+	Passed    atomic.Uint64 // asks of other nodes that this node passed on to another member
+	Overdue   atomic.Uint64 // asks of other nodes that this node dropped, because they had waited here for more than twice the wait of the asking nodes
 	LateUnits atomic.Uint64 // units of grants that arrived too late, and that this node refunded
 	Canceled  atomic.Uint64 // checks and waits whose context was canceled before the decision
 }

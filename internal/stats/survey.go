@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// TopWait is the maximum wait for the top keys of a member, and for the held units of all keys
-	// together.
+	// TopWait is the maximum wait for the top keys or the bans of a member, and for the held units
+	// of all keys together.
 	TopWait = time.Second
 	// totalsWait is the maximum wait for the totals of a member.
 	totalsWait = 500 * time.Millisecond
@@ -37,8 +37,8 @@ type SurveyConfig struct {
 	Checks   env.Checks
 }
 
-// Survey asks all members of a cluster for their decisions and for the keys that they are asked for
-// most, and answers the same requests for this node. A Survey has no state of its own and changes
+// Survey asks all members of a cluster for their decisions, for their bans, and for the keys that
+// they are asked for most, and answers the same requests for this node. A Survey has no state of its own and changes
 // nothing, and checks do not use it.
 type Survey struct{ cfg SurveyConfig }
 

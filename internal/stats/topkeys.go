@@ -99,8 +99,7 @@ func listOf(s *sketch, now int64) (l topList) {
 }
 
 // Append appends the answer of a member to a request for its top keys. It includes the text of keys
-// only if withKeys is true. Numbers are unsigned varints. If told is 0, the answer ends there.
-// The
+// only if withKeys is true. Numbers are unsigned varints. If told is 0, the answer ends there. The
 // length of a key is increased by one; 0 means that the answer does not include the text.
 //
 //	answer  told 1 | list asked | list denied

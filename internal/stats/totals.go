@@ -21,11 +21,11 @@ type Totals struct {
 	Limits  []LimitTotals          // the most denials first, at most MaxTotals
 }
 
-// LimitTotals contains the decisions of a node by a limit, of all sources.
+// LimitTotals contains the decisions of a node about a limit, of all sources.
 type LimitTotals struct {
 	Name     string
 	Enforced Outcomes
-	Shadow   Outcomes // the hypothetical results of asks that are never denied
+	Shadow   Outcomes // the decisions of shadows, which are not enforced
 }
 
 func (l *LimitTotals) denials() uint64 { return l.Enforced.Denied + l.Shadow.Denied }

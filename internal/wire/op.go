@@ -127,11 +127,12 @@ func (o Op) GivesBack() bool { return o.properties().givesBack }
 // IsOnce reports whether a request of op that was sent must not be repeated at another member.
 func (o Op) IsOnce() bool { return o.properties().once }
 
-// GrantsUnits reports whether a response that arrives after its sender has given up may have granted
-// units, which the sender then returns.
+// GrantsUnits reports whether a response to op may grant units. The asking node returns the units if the
+// response arrives after the node has given up.
 func (o Op) GrantsUnits() bool { return o.properties().grantsUnits }
 
-// LearnsLeases reports whether results of op can have leases and firm denials for the asking node.
+// LearnsLeases reports whether results of op can have leases and firm denials that the asking node learns
+// even if the response is late.
 func (o Op) LearnsLeases() bool { return o.properties().learnsLeases }
 
 // IsOfHold reports whether op is about a single hold.

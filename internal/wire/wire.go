@@ -115,7 +115,7 @@ type Status uint8
 
 const (
 	Done      Status = iota + 1
-	Unreached        // the answering member did not execute the request, and the member to which it passed the request on, if any, has not answered in time
+	Unreached        // the answering member did not execute the request; the member to which it passed the request on, if any, has not answered in time, or has answered Unreached
 	Unknown          // the answering member runs an older release that does not know the op, and has not executed it
 )
 

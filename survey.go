@@ -36,7 +36,7 @@ type TopKey struct {
 type HeldKey struct {
 	TopKey
 	Held int64 // units held; at most Most, unless the Rate was lowered
-	Most int64 // the Rate of the last request for the key
+	Most int64 // the Rate of the last request for the key with the highest Version
 }
 
 // sharesKeys reports whether the text of a key may be sent to other members. Without Secrets and

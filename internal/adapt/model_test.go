@@ -25,7 +25,7 @@ type model struct {
 	exponential bool
 	capacity    func(at float64) float64 // requests per second
 	demand      func(at float64) float64
-	late, twice float64 // part of the reports
+	late, twice float64 // parts of the reports that are late, and that are counted twice
 	apply       float64 // seconds from a decision to its effect
 
 	rng    *rand.Rand
@@ -217,7 +217,7 @@ func (m *model) decide() {
 // figures are the results of a span of a run.
 type figures struct {
 	p99     float64 // 99th percentile of the latency, in seconds
-	goodput float64 // requests that ended, a second
+	goodput float64 // requests per second that ended
 	swing   float64 // half the distance of the 5th and 95th percentile of the factor in time, as a part of the median
 }
 

@@ -34,7 +34,7 @@ func TestOwnerKnowsAllLentUnits(t *testing.T) {
 		}
 		var (
 			nodes = []*leases{newLeases(), newLeases()}
-			under []message // way
+			under []message // the messages that are under way
 			now   = int64(time.Hour)
 			spent int64
 		)

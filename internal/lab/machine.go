@@ -52,7 +52,7 @@ func CPUOf(pid int) (used time.Duration) {
 // Threads is the sum over the threads of a process that have not ended.
 type Threads struct {
 	Ran   time.Duration // on a processor
-	Waits int64         // voluntary context switches: each time that a thread had no work
+	Waits int64         // voluntary context switches: each time that a thread waited
 }
 
 // ThreadsOf returns the Threads of a process, or zero if the system does not report

@@ -8,10 +8,10 @@ import (
 	"testing"
 )
 
-// The ports below the ephemeral ports of most systems: Linux begins at 32768, macOS and
-// Windows at 49152, and user-space stacks at 16000. So no outgoing connection there has
+// These ports are below the ephemeral ports of most systems: Linux begins at 32768, macOS
+// and Windows at 49152, and user-space stacks at 16000. So no outgoing connection there has
 // one of these ports, and no packet socket has one either. On FreeBSD, which begins at
-// 10000, one may. Packet ports are not held.
+// 10000, a socket may have one of them. Packet ports are not held.
 const firstPort, lastPort = 10_000, 15_999
 
 // FreeAddr calls HoldAddr, and releases the port when the test ends.

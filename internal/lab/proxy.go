@@ -51,8 +51,8 @@ func (p *Proxy) SetDelay(d time.Duration) {
 	p.delay = d
 }
 
-// SetSilent makes the Proxy keep its connections and accept others, but forward no data until the
-// next call.
+// SetSilent(true) makes the Proxy keep its connections and accept others, but forward no data until
+// SetSilent(false).
 func (p *Proxy) SetSilent(silent bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -60,7 +60,8 @@ func (p *Proxy) SetSilent(silent bool) {
 	p.changed.Broadcast()
 }
 
-// SetRefusing makes the Proxy break its connections, and each new connection, until the next call.
+// SetRefusing(true) makes the Proxy break its connections, and each new connection until
+// SetRefusing(false).
 func (p *Proxy) SetRefusing(refuses bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Interval is a time in Unix nanoseconds of the machine's clock, which all its processes
-// share. Both ends belong to the interval.
+// Interval is a span of time in Unix nanoseconds of the machine's clock, which all its
+// processes share. Both ends belong to the interval.
 type Interval struct {
 	From, To int64
 }

@@ -233,8 +233,8 @@ func watch(n *node, stop <-chan struct{}) (calm bool) {
 // remote is a node in another process.
 type remote struct{ *lab.Service }
 
-// newRemote starts this program as a node, and kills it when the test ends. If command is not
-// empty, it runs the program.
+// newRemote starts this program as a node, and kills the node when the test ends. The command, if
+// it is not empty, runs the program.
 func newRemote(t *testing.T, s settings, command ...string) *remote {
 	t.Helper()
 	text, err := json.Marshal(s)

@@ -120,7 +120,7 @@ func TestPausedKeyHasNoTurnWithinShare(t *testing.T) {
 	for _, c := range []struct {
 		name       string
 		reset      bool
-		turns      []float64 // in seconds from the begin of the pause
+		turns      []float64 // in seconds since the pause began
 		ownerFails time.Duration
 	}{
 		{"pause in force", false, []float64{5, 5}, 2500 * time.Millisecond},

@@ -38,7 +38,7 @@ func Example() {
 	// 3 900µs
 }
 
-// countDenials counts one decision by each of these names, and returns the denials by name.
+// countDenials counts a denial for each of these names, and returns the denials by name.
 func countDenials(m *Limits, names ...string) map[string]uint64 {
 	for i, name := range names {
 		m.CountersOf(name).CountDecision(bucket.ID{Hi: uint64(i)}, &wire.Result{Source: wire.Owner}, false)

@@ -54,7 +54,7 @@ type ClusterTop struct {
 	Silent        []string // names of the members that do not keep top keys
 }
 
-// HeldKey is a key with Held of Most units held.
+// HeldKey is a key with the number of its held units. Most is the Rate that the deciding member uses.
 type HeldKey struct {
 	TopKey
 	Held, Most int64

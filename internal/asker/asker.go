@@ -42,8 +42,8 @@ func New(e *env.Env, timeout time.Duration, number func(bucket.ID, int64) uint64
 }
 
 // Answer reports whether a cached denial denies a take or a lease admits it, and sets the
-// result. A take without Leases spends no units of a lease, such as a reservation, which needs a
-// receipt of its units.
+// result. A take without Leases, such as that of a reservation, which needs a receipt of its units,
+// spends no units of a lease.
 func (k *Asker) Answer(a *wire.Ask, t countsync.Time, r *wire.Result) bool {
 	return k.pushbacks.deny(a, t, r) || a.Leases && k.leases.spend(a, t, r)
 }

@@ -172,8 +172,8 @@ func (c *Checks) DoInBackground(op wire.Op, a *wire.Ask) {
 	}
 }
 
-// Pause pauses the key of a for a.Units milliseconds. Without authority over the count, this node caches a
-// denial before it sends the request.
+// Pause pauses the key of a for a.Units milliseconds. Without authority over the count, this node first
+// caches a denial.
 func (c *Checks) Pause(ctx context.Context, a *wire.Ask) error {
 	v, now := c.Env.View(), c.Env.Now()
 	t := c.Env.TimeAt(now)

@@ -11,7 +11,7 @@ import (
 )
 
 // Three nodes take up to 9 units of a key at a time, until it is hot, leased and denied. Together they
-// are granted the limit, and a denial of more units denies none of them.
+// are granted the limit, and a denial of more units does not deny a take that accepts fewer.
 func TestAllowAtMostGrantsTheWholeLimit(t *testing.T) {
 	for _, algorithm := range algorithms {
 		t.Run(algorithm.String(), func(t *testing.T) {

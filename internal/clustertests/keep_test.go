@@ -14,7 +14,7 @@ import (
 func TestOnlyCriticalChecksSpendKeptUnits(t *testing.T) {
 	for _, algorithm := range algorithms {
 		if algorithm == weir.LeakyBucket {
-			continue // has no Keep
+			continue // a LeakyBucket has no Keep
 		}
 		t.Run(algorithm.String(), func(t *testing.T) {
 			inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {

@@ -275,7 +275,7 @@ func TestResetKeyAdmitsItsLimitInAnyOrder(t *testing.T) {
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		for name, c := range map[string]struct {
 			resets string      // the node that calls Reset; a owns the key, and b borrows units
-			slow   [][2]string // links
+			slow   [][2]string // the slow links
 		}{
 			"the borrower, by a little":        {"c", nil},
 			"the borrower":                     {"c", [][2]string{{"c", "a"}}},

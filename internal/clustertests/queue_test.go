@@ -49,7 +49,7 @@ func TestQueueServesAtItsRateDespiteImpatientClients(t *testing.T) {
 	parts := []float64{0.05, 0.3, 2, 0.1, 0.7}
 	parts = parts[:testenv.PickFull(t, 2, len(parts))]
 	queues := []struct {
-		rate, burst int64 // in a second
+		rate, burst int64 // the rate in units per second
 		lasts       time.Duration
 	}{{20, 20, 10 * time.Second}, {100, 200, 5 * time.Second}, {1000, 500, time.Second}}
 	queues = queues[:testenv.PickFull(t, 2, len(queues))] // the queues of TestShortQueueServesAtItsRate are as fast

@@ -161,7 +161,7 @@ func TestThawedOwnerReceivesUnitsOfStandIn(t *testing.T) {
 type load struct {
 	*clients
 	limit weir.Limit
-	when  map[string][]time.Time // each key was admitted; guarded by mu
+	when  map[string][]time.Time // the times at which each key was admitted; guarded by mu
 }
 
 // load starts the clients. The limit of each key is lower than the number of its checks.

@@ -11,9 +11,10 @@ import (
 )
 
 // Observer receives every decision about a check of this node, and every request to another member
-// whose response a check, a refund, a Reset or the like of this node awaits. Package audit has an Observer. An Observer
-// does not receive checks that this node decides or forwards for other nodes, which have their own
-// Observers. The methods are called concurrently, on the goroutines of checks, and must not block.
+// whose response a check, a refund, a Reset or the like of this node awaits. Package audit has an
+// Observer. An Observer does not receive checks that this node decides or forwards for other nodes,
+// which have their own Observers. The methods are called concurrently, on the goroutines of checks,
+// and must not block.
 type Observer interface {
 	Decided(ctx context.Context, e DecisionEvent)
 	Hopped(ctx context.Context, e HopEvent)

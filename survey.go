@@ -142,8 +142,8 @@ type BannedKey struct {
 
 // Bans asks all members for the bans that they have begun, or whose keys they deny. Each member lists at
 // most 1,000 bans, as many as fit in 48 KiB, the last to end first. A node that has not begun a ban lists
-// it after a sampled denial of the key (TopKey). The text of keys and the waits for members are as in TopKeys. The error is
-// ErrClosed, or that of a ctx that is done.
+// it after a sampled denial of the key (TopKey). The text of keys and the waits for members are as in
+// TopKeys. The error is ErrClosed, or that of a ctx that is done.
 func (n *Node) Bans(ctx context.Context) (Bans, error) {
 	if n.env.Ended() {
 		return Bans{}, ErrClosed

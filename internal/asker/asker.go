@@ -15,8 +15,9 @@ import (
 
 // Asker contains the data that saves requests to owners: cached denials of owners, lent units, and
 // how often each ID is requested from other members. It decides as the owner would, except that for
-// a time it may miss a refund, a reset or new numbers of another node: a denial is cached no longer than the denial of
-// the owner is valid, and lent units were debited by the owner before this node spends them.
+// a time it may miss a refund, a reset or new numbers of another node: a denial is cached no longer
+// than the denial of the owner is valid, and lent units were debited by the owner before this node
+// spends them.
 type Asker struct {
 	env     *env.Env
 	timeout time.Duration

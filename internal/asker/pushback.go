@@ -33,14 +33,14 @@ const (
 // pushbacks contains the denials with which other members answered takes of this node, so
 // that a flood of takes of a denied key does not reach the owner.
 //
-// The owner would deny every take that a pushback denies, as long as the count there is not
-// reset or judged by a higher Version, and no units are refunded: a denied take spends no units,
-// other takes only add to the used units, and a denial is firm only if it does not depend on
-// units that may be returned (wire.Result.Firm). The time of a pushback begins when the take was sent, not when the result arrived. So the
-// pushback ends no later than the earliest time at which the owner can admit the same take.
-// A refund on this node ends a pushback at once (end), and a refund on another member after
-// at most pushbackFor. A pushback also ends when a reset reaches this node (reset). A denial
-// of an owner that the reset has not reached yet is not cached.
+// The owner would deny every take that a pushback denies, as long as the count there is not reset
+// or judged by a higher Version, and no units are refunded: a denied take spends no units, other
+// takes only add to the used units, and a denial is firm only if it does not depend on units that
+// may be returned (wire.Result.Firm). The time of a pushback begins when the take was sent, not
+// when the result arrived. So the pushback ends no later than the earliest time at which the owner
+// can admit the same take. A refund on this node ends a pushback at once (end), and a refund on
+// another member after at most pushbackFor. A pushback also ends when a reset reaches this node
+// (reset). A denial of an owner that the reset has not reached yet is not cached.
 //
 // Time is measured by the clock of the check and by the monotonic clock, and the clock that
 // is ahead decides. So no denial is prolonged by a clock that steps back or stops.

@@ -12,11 +12,11 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// Do executes op on a count at the member that answers for the count, and waits for the result. It
-// sets a.Began. A deadline or an outage is not an error: in that case this node decides as a stand-in
-// or within its share. If a refund or a strike was sent and not answered, this node does not decide, and leaves r unchanged.
-// The error is the error of a cancelled ctx. For a caller that waits for a hold, it may also be that of the
-// deadline of ctx or of Timeout.
+// Do executes op on a count at the member that answers for the count, and waits for the result. It sets
+// a.Began. A deadline or an outage is not an error: in that case this node decides as a stand-in or within
+// its share. If a refund or a strike was sent and not answered, this node does not decide, and leaves r
+// unchanged. The error is the error of a cancelled ctx. For a caller that waits for a hold, it may also be
+// that of the deadline of ctx or of Timeout.
 func (c *Checks) Do(ctx context.Context, op wire.Op, a *wire.Ask, r *wire.Result) error {
 	err := c.decide(ctx, op, a, r)
 	if err == nil && r.Unknown {
@@ -186,8 +186,8 @@ func (c *Checks) Pause(ctx context.Context, a *wire.Ask) error {
 	return c.Do(ctx, wire.OpPause, a, new(wire.Result))
 }
 
-// cancelled returns the error of a cancelled ctx. It returns nil if the deadline has passed, because this node
-// then decides.
+// cancelled returns the error of a cancelled ctx. It returns nil if the deadline has passed,
+// because this node then decides.
 func cancelled(ctx context.Context) error {
 	if err := ctx.Err(); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		return err

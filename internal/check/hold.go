@@ -11,8 +11,8 @@ import (
 )
 
 // Hold requests the units of a once, and counts the decision. If the units are granted, Hold sets held, or
-// returns the name of the hold of a client. In the latter case Hold waits until a second node has recorded the hold, but
-// no longer than Timeout after the request began.
+// returns the name of the hold of a client. In the latter case Hold waits until a second node has recorded
+// the hold, but no longer than Timeout after the request began.
 func (c *Checks) Hold(ctx context.Context, t holds.Terms, s Subject, a *wire.Ask, r *wire.Result, held *holds.Hold) (client holds.Client, err error) {
 	c.Holds.Name(a, t)
 	if err = c.Do(ctx, wire.OpHold, a, r); err == nil {

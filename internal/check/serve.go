@@ -29,7 +29,8 @@ type request struct {
 	learned bool // set after this node has asked other members for their holds
 }
 
-// reply answers the request. An empty answer refuses a malformed request, or a reset with a number in the future.
+// reply answers the request. An empty answer refuses a malformed request, or a reset with a number
+// in the future.
 func (r *request) reply(answer []byte) {
 	r.trip.answered(r.h, r.bytes, answer)
 	if r.later != nil {

@@ -369,7 +369,8 @@ func requireOrderOfWaiters(t *testing.T, first int) {
 		}
 		services := make(chan service, waiters)
 		for i := range waiters {
-			// The waiters are on the nodes in turn, each time in another order, so that no node has the first waiters.
+			// The waiters are on the nodes in turn, each time in another order, so that no node has
+			// the first waiters.
 			l := ls[w.names[(i+i/4+first)%4]]
 			go func() {
 				if l.Wait(t.Context(), key, 1) == nil {

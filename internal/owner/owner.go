@@ -322,10 +322,11 @@ func (o *Owner) ResetNumber(id bucket.ID, now int64) uint64 {
 }
 
 // Firm reports whether a denial of a take remains valid until its RetryAfter, unless a caller
-// refunds units or resets the count. now is the monotonic time. The denial must be made with authority, for the whole limit. There must be no open
-// tentative take and no lease whose units could be returned earlier, and no waiter that could
-// leave. A denial of a Global limit is not firm if there are other regions, because these send the
-// missing units when they learn of the asks on this node.
+// refunds units or resets the count. now is the monotonic time. The denial must be made with
+// authority, for the whole limit. There must be no open tentative take and no lease whose units
+// could be returned earlier, and no waiter that could leave. A denial of a Global limit is not firm
+// if there are other regions, because these send the missing units when they learn of the asks on
+// this node.
 func (o *Owner) Firm(a *wire.Ask, r *wire.Result, now int64) bool {
 	return !r.Allowed && r.Source == wire.Owner && !(a.Global && o.holdings != nil) && o.tentative.isEmpty(a.ID, now, o.timeout) &&
 		o.lent.leaseOf(a.ID, now).Units == 0 && (a.Limit.Algorithm != bucket.LeakyBucket || o.queues.waitingUnits(a.ID, now) == 0)

@@ -125,8 +125,8 @@ func statesOnlyGlobal(e *countsync.Exchange) bool {
 }
 
 // isEarly reports whether a statement is about a window that begins more than SlackAbroad after the
-// time of day. A count does not go back to an earlier window, so a region that states a window of the year 2100 could make this region
-// deny until then.
+// time of day. A count does not go back to an earlier window, so a region that states a window of
+// the year 2100 could make this region deny until then.
 func isEarly(st *countsync.Statement, timeOfDay int64) bool {
 	return st.Limit.Algorithm == bucket.FixedWindow && st.Limit.Start-int64(SlackAbroad) > timeOfDay
 }

@@ -122,9 +122,9 @@ func (v *Reservation) Units() int64 { return v.ask.Units }
 func (v *Reservation) Expires() time.Time { return time.Unix(0, v.of.cfg.Clock.TimeOfDayAt(v.expires)) }
 
 // Settle replaces the estimate by the actual cost, which is at least 0. The argument numbers has the
-// present numbers of the limit. The error is ErrSettled or env.ErrExpired; for a carried Reservation it may also be
-// env.ErrUnavailable or an error of Checks.Do, such as the error of ctx. If there is an error,
-// Settle has not changed the count.
+// present numbers of the limit. The error is ErrSettled or env.ErrExpired; for a carried Reservation
+// it may also be env.ErrUnavailable or an error of Checks.Do, such as the error of ctx. If there is
+// an error, Settle has not changed the count.
 func (v *Reservation) Settle(ctx context.Context, numbers *bucket.Limit, actual int64) error {
 	if err := v.acquire(ctx); err != nil {
 		return err

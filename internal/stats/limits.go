@@ -85,8 +85,8 @@ func (m *Limits) CountersOf(name string) *Limit {
 	return of
 }
 
-// AllCounters iterates over the names and their counters, without Uncounted, and with Others last. Calls of CountersOf wait
-// until the iteration ends.
+// AllCounters iterates over the names and their counters, without Uncounted, and with Others last.
+// Calls of CountersOf wait until the iteration ends.
 func (m *Limits) AllCounters() iter.Seq2[string, *Limit] {
 	return func(yield func(string, *Limit) bool) {
 		m.mu.Lock()

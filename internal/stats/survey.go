@@ -38,8 +38,8 @@ type SurveyConfig struct {
 }
 
 // Survey asks all members of a cluster for their decisions, for their bans, and for the keys that
-// they are asked for most, and answers the same requests for this node. A Survey has no state of its own and changes
-// nothing, and checks do not use it.
+// they are asked for most, and answers the same requests for this node. A Survey has no state of
+// its own and changes nothing, and checks do not use it.
 type Survey struct{ cfg SurveyConfig }
 
 // NewSurvey returns the Survey of a node.

@@ -161,7 +161,8 @@ func (a *Ask) LeastUnits() int64 {
 	return a.Units
 }
 
-// GrantedUnits returns the number of units that r, which is allowed, has granted to a take, a debit or a wait.
+// GrantedUnits returns the number of units that r, which is allowed, has granted to a take, a debit
+// or a wait.
 func (a *Ask) GrantedUnits(op Op, r *Result) int64 {
 	if op == OpWait || a.AtMost && r.Granted > 0 {
 		return min(r.Granted, a.Units)

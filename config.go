@@ -117,7 +117,8 @@ type Config struct {
 	MaxKeys int
 
 	// TopKeys is the number of most requested and most denied keys that the node remembers, with their
-	// text, at most 4,096. 0 means 256. With -1, no keys are remembered and no key text is kept.
+	// text, at most 4,096. 0 means 256. With -1, no keys are remembered, and no key text is kept except of
+	// banned keys (Node.Bans).
 	TopKeys int
 
 	// Snapshots stores the durable counts (Limit.Durable) and the published values, so that they

@@ -50,7 +50,7 @@ const (
 	Budget                         // a decision within a share, because a member is missing, the roster is below Config.Expect, or no member has answered in time
 	FailedOpen                     // a decision within the whole limit: the limit is FailOpen, and one of the reasons for Budget applies
 	FailedClosed                   // a denial: the limit is FailClosed, and one of the reasons for Budget applies
-	Pushback                       // this node: the owner denied as many units or fewer within the last second, or found within the last ten seconds that the key is banned or paused, and its RetryAfter has not passed
+	Pushback                       // this node: the owner denied as many units or fewer within the last second, or found within the last ten seconds that the key is banned or paused, or Limiter.Pause was called here; and the RetryAfter has not passed
 	Leased                         // this node, from units that the owner has debited and lent to it for at most half a second
 )
 

@@ -55,7 +55,7 @@ const (
 type Calendar uint8
 
 const (
-	NoCalendar Calendar = iota // windows of Per that start at the first check of a key
+	NoCalendar Calendar = iota // windows of Per that start at the first check of a key, or if Global at multiples of Per
 	Day                        // from midnight to midnight; 23 to 25 hours
 	Week                       // from Monday, as in ISO 8601
 	Month                      // from the first day of a month

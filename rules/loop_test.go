@@ -2,6 +2,7 @@ package rules
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,20 +13,25 @@ import (
 func TestLoopRestsUntilItIsNeeded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
-		l, calls, next := make(loop, 1), 0, time.Minute
-		go l.run(ctx, time.Second, func(context.Context) time.Duration { calls++; return next })
-		expect := func(want int, after time.Duration) {
+		l := make(loop, 1)
+		var calls, next atomic.Int64
+		next.Store(int64(time.Minute))
+		go l.run(ctx, time.Second, func(context.Context) time.Duration {
+			calls.Add(1)
+			return time.Duration(next.Load())
+		})
+		expect := func(want int64, after time.Duration) {
 			t.Helper()
 			time.Sleep(after)
 			synctest.Wait()
-			require.Equal(t, want, calls)
+			require.Equal(t, want, calls.Load())
 		}
 		l.wake(false)
 		expect(0, time.Hour)
 		l.wake(true)
 		expect(1, time.Second)
 		expect(3, 2*time.Minute)
-		next = 0
+		next.Store(0)
 		expect(4, time.Hour)
 		l.wake(true)
 		expect(5, time.Hour)

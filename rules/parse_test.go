@@ -9,6 +9,7 @@ import (
 
 	"github.com/weir-go/weir/internal/lab"
 	"github.com/weir-go/weir/internal/strictyaml"
+	"github.com/weir-go/weir/internal/testenv"
 )
 
 func mustParse(t testing.TB, text string) *Set {
@@ -19,6 +20,7 @@ func mustParse(t testing.TB, text string) *Set {
 }
 
 func TestTextWithManyErrorsIsRefusedSoon(t *testing.T) {
+	testenv.SkipOneGoroutine(t)
 	const rule = "rules:\n- name: a\n  key: ip\n  limit: {rate: 1, per: 1s}\n"
 	for _, c := range []struct{ begin, part, end string }{
 		{"rules: [", "1,", "]"},

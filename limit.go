@@ -142,8 +142,9 @@ func (l *Limit) check() (*time.Location, error) {
 	return zone, invalid("Limit", errs...)
 }
 
-// declared returns the limit as package limits uses it, with the numbers of Scope, Partition, Calendar and
-// Durable. The lines below compile only while the last numbers are equal.
+// declared returns the limit in the form of package limits. The constants of Scope, Partition, Calendar and
+// Durable have the same numbers in both packages: the declarations below do not compile if the numbers of the
+// last constants differ.
 func (l *Limit) declared() *limits.Limit {
 	return &limits.Limit{
 		Name: l.Name, Version: l.Version, Algorithm: l.Algorithm, Rate: l.Rate, Per: l.Per, Burst: l.Burst, Keep: l.Keep,

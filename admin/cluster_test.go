@@ -50,7 +50,7 @@ func (m *testMember) takeUnits(limit, key string, units int64) weir.Decision {
 	return d
 }
 
-func TestMembersAnswerForClusterAndNameMissing(t *testing.T) {
+func TestMembersAnswerForClusterAndListMissingMembers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		members := startMembers(t, 3)
 		for i, m := range members {

@@ -32,7 +32,7 @@ type echo struct {
 	slots   []chan bool // a channel for each pending request: true for a response, false when the connection ends
 	free    []uint64    // indexes of slots without a pending request
 	queued  []byte      // frames that are not written yet
-	spare   []byte      // buffer for the next queued; only the writing caller uses it
+	spare   []byte      // written buffer, which becomes queued at the next flush; only the writing caller uses it
 	writing bool        // whether a caller writes
 	ended   bool        // whether conn has ended
 	served  []net.Conn  // connections from the other process

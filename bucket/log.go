@@ -70,8 +70,8 @@ func (g *log) forget(c cell, n uint64) cell {
 	return c
 }
 
-// wait returns how long it takes from now until the oldest entries with at least need units
-// have expired.
+// wait returns the time from now until at least the needed number of units have expired, or all
+// units if the log has fewer.
 func (g *log) wait(c cell, per uint64, now int64, need uint64) uint64 {
 	t, off := int64(c.y), g.head
 	for off < len(g.buf) {

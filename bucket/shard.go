@@ -222,8 +222,8 @@ func (sh *shard) remove(i int, p *placement) {
 	sh.n--
 }
 
-// makeGap moves each element from i up to, but not including, end to the next index. The
-// element at end is overwritten. The table wraps around at its end.
+// makeGap moves each element of t[i:end] to the next index, and overwrites t[end]. If end < i,
+// it moves the elements of t[i:] and t[:end], and the index after the last one is 0.
 func makeGap[T any](t []T, i, end int) {
 	if end < i {
 		copy(t[1:end+1], t[:end])
@@ -233,8 +233,8 @@ func makeGap[T any](t []T, i, end int) {
 	copy(t[i+1:end+1], t[i:end])
 }
 
-// closeGap moves each element after i, up to and including last, to the previous index. The
-// element at i is overwritten.
+// closeGap moves each element of t[i+1:last+1] to the previous index, and overwrites t[i]. If
+// last < i, it moves the elements of t[i+1:] and t[:last+1], and the index before 0 is the last one.
 func closeGap[T any](t []T, i, last int) {
 	if last < i {
 		copy(t[i:], t[i+1:])

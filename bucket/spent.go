@@ -159,11 +159,17 @@ func (l *Limit) spendAt(v cell, g *log, r Receipt, n, used uint64) (_ cell, spen
 	return v, n
 }
 
-// find returns the receipt of the units that spent identifies, in a count that is up to date. It
-// returns spent.Receipt if this store has returned that receipt. Otherwise it returns the entry
-// nearest to spent.Near, or the window that began nearest to it, within half of Per, or 0 if there is
-// no such entry or window. If windows have names, all stores return the same receipts. A bucket cannot
-// confirm a receipt: find converts the receipt, or spent.Near, to the present numbers.
+// find returns the receipt of the units that spent identifies, or 0 if the count has no such units. The
+// count must be up to date.
+//
+// If a log has an entry at spent.Receipt, or if a window of the count began then, find returns
+// spent.Receipt. Otherwise it looks for units near spent.Near: in a log, the nearest entry; in a count with
+// windows, a window that began less than half of Per from spent.Near. With a Start, windows begin at the same
+// times in all stores, so find does not use spent.Near.
+//
+// A bucket knows only its last receipt. For any other receipt, find assumes that the units are there. It
+// takes spent.Receipt, or spent.Near if the two differ by at least within, and converts it from the numbers
+// of spent.By to those of l.
 func (l *Limit) find(v cell, g *log, now int64, spent Spent) Receipt {
 	per, named := l.per(), l.Start != 0
 	near := func(t int64, within uint64) bool {

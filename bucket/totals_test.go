@@ -146,7 +146,7 @@ func TestTotalAlwaysIncludesTheSameUnits(t *testing.T) {
 			stands = map[said]units{}
 			most   = map[said]uint32{} // highest total of an ID in a series
 			is     = map[ID]Total{}    // totals of the counts in the store
-			has    = map[ID]units{}    // the units of the counts for which me is the origin
+			has    = map[ID]units{}    // the units of the counts whose Total has the Origin of this store, the constant me
 			copies = map[ID]copied{}
 		)
 		s.Track(me, begun, nil)

@@ -272,8 +272,9 @@ func TestMembersBehindOneAddressEnterAtOnce(t *testing.T) {
 	require.True(t, l.leave(member))
 }
 
-// A stream of gossip takes longer than a handshake, so silent connections must be closed first.
-func TestGossipStreamOutlivesSilentConnections(t *testing.T) {
+// A stream of gossip takes longer than a handshake. So if pending is full, the connections that have sent
+// nothing are closed before the stream.
+func TestFullPendingClosesGossipStreamLast(t *testing.T) {
 	l := newPending(4, 1<<20)
 	stream, _ := l.enter(connFrom("192.0.2.1:1"))
 	require.True(t, l.moveToStreams(stream))

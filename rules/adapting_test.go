@@ -87,7 +87,7 @@ type adaptRun struct {
 	mu      sync.Mutex
 	away    string // node without clients
 	done    []doneRequest
-	factors []float64 // in force each 100 ms
+	factors []float64 // the factor in force, read every 100 ms
 }
 
 type doneRequest struct{ at, took time.Duration }

@@ -51,7 +51,7 @@ func TestBookStartsFromCache(t *testing.T) {
 	}
 }
 
-func TestFirstStartWaitsLongerThanWithCache(t *testing.T) {
+func TestStartWithoutCacheWaitsLongerForSource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &fakeSource{make(chan any, 10)}
 		time.AfterFunc(2*cacheWait, func() { s.next <- ratedFile(1, 10) })

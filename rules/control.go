@@ -54,7 +54,7 @@ var controlKinds = [...]controlKind{
 
 func (c *Control) control() *Control { return c }
 
-// until returns the end for a log line.
+// until returns c.Until as the text of log lines and errors: a time in UTC, or "forever" if it is zero.
 func (c *Control) until() string {
 	if c.Until.IsZero() {
 		return "forever"

@@ -12,9 +12,9 @@ func (p *parser) exceptions(r *Rule, rulePath pattern, v strictyaml.Value) {
 	items := v.OneOrMore()
 	switch {
 	case len(items) == 0:
-		v.Errorf("not has no entries: remove it, or add an entry that selects the requests to leave out")
+		v.Errorf("the field not has no entries: remove it, or add an entry that selects the requests to leave out")
 	case len(items) > maxNot:
-		v.Errorf("not has %d entries: use at most %d in a rule", len(items), maxNot)
+		v.Errorf("the field not has %d entries: use at most %d in a rule", len(items), maxNot)
 		return
 	}
 	left := r.methods // methods that no exception excludes completely
@@ -23,7 +23,7 @@ func (p *parser) exceptions(r *Rule, rulePath pattern, v strictyaml.Value) {
 		if good && p.isEffective(r, rulePath, &e, item) {
 			if len(e.Hosts)+len(e.Paths)+len(e.Headers)+len(e.Tiers) == 0 && e.Clients.isEmpty() {
 				if left &^= e.methods; left == 0 {
-					item.Errorf("not leaves no request to the rule: the entries of not name all methods of the rule")
+					item.Errorf("the field not leaves no request to the rule: the entries of not name all methods of the rule")
 				}
 			}
 			r.When.Not = append(r.When.Not, e)
@@ -35,13 +35,13 @@ func (p *parser) exceptions(r *Rule, rulePath pattern, v strictyaml.Value) {
 func (p *parser) exception(v strictyaml.Value) (e Exception, good bool) {
 	if !v.IsMap() {
 		if v.IsText() {
-			v.Errorf("not is %q: say what it is, like {path: %s} or {method: OPTIONS}", v.Text(), orPath(v.Text()))
+			v.Errorf("the field not is %q: say what it is, like {path: %s} or {method: OPTIONS}", v.Text(), orPath(v.Text()))
 		} else {
 			v.Map(notFields...)
 		}
 		return e, false
 	}
-	return p.conditions(v, v.Map(notFields...), "not", "not is empty: it would leave every request out")
+	return p.conditions(v, v.Map(notFields...), "not", "the field not is empty: it would leave every request out")
 }
 
 // conditions reads the conditions of an entry of a field. If good is false, it has added an error.
@@ -102,7 +102,7 @@ func orPath(text string) string {
 // of them. Otherwise an error is added.
 func (p *parser) isEffective(r *Rule, rulePath pattern, e *Exception, v strictyaml.Value) bool {
 	none := func(what, values string) bool {
-		v.Errorf("not has no effect: the rule applies to no request with the %s in not (%s)", what, values)
+		v.Errorf("the field not has no effect: the rule applies to no request with the %s in not (%s)", what, values)
 		return false
 	}
 	disjointHosts := func(theirs, own []string) bool {
@@ -119,7 +119,7 @@ func (p *parser) isEffective(r *Rule, rulePath pattern, e *Exception, v strictya
 	}
 	for i := range e.patterns {
 		if !e.patterns[i].overlaps(rulePath) {
-			v.Errorf("not has no effect: no path matches both %q of the rule and %q of not", rulePath.text, e.Paths[i])
+			v.Errorf("the field not has no effect: no path matches both %q of the rule and %q of not", rulePath.text, e.Paths[i])
 			return false
 		}
 	}
@@ -127,7 +127,7 @@ func (p *parser) isEffective(r *Rule, rulePath pattern, e *Exception, v strictya
 	allTiers := e.tiers == 0 || r.tiers != 0 && r.tiers&^e.tiers == 0
 	allPaths := len(e.patterns) == 0 || slices.ContainsFunc(e.patterns, func(q pattern) bool { return q.covers(rulePath) })
 	if len(e.Headers) == 0 && e.Clients.isEmpty() && r.methods&^e.methods == 0 && allHosts && allTiers && allPaths {
-		v.Errorf("not leaves no request to the rule: all of its requests are in not (%s)", e)
+		v.Errorf("the field not leaves no request to the rule: all of its requests are in not (%s)", e)
 		return false
 	}
 	return true

@@ -27,7 +27,8 @@ const (
 	orphanAfter = time.Minute // minimum age of chunks that are deleted because they have no head
 )
 
-// errWithdrawn is the reason for a text whose head another node deletes while it is published.
+// errWithdrawn is the reason that Publish gives if another node has deleted the head of the text before the
+// text was in force on this node.
 var errWithdrawn = errors.New("another node has withdrawn it")
 
 // textState is the state of a Book about published texts. The holder of mu may lock Book.mu.

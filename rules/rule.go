@@ -248,7 +248,7 @@ func (s Soft) overrun(l weir.Limit) (_ weir.Limit, ok bool) {
 	}, true
 }
 
-// Capacity returns the maximum number of units that a request to a limit can be granted, if it is not critical.
+// Capacity returns the maximum number of units that a limit can grant to a request that is not critical.
 func Capacity(l weir.Limit) int64 { return cmp.Or(l.Burst, l.Rate) - l.Keep }
 
 // Describe returns the numbers of a limit in the words of a file, like "1000 per 1h,

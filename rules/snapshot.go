@@ -135,9 +135,10 @@ func newCount(node *weir.Node, l *Limit, numbers weir.Limit) (c Count, err error
 	return c, err
 }
 
-// Count returns the Limiters of a key under a limit of this Set, with the numbers of the
-// override of the key or, without an override, of its value, or of the tier and time. The Count is shared,
-// and must not be changed.
+// Count returns the Limiters of a key under a limit of the Set of s. If the key has an override, the
+// Limiters have its numbers. Otherwise they have the numbers that values of the file give the key, or, if
+// there are none, the numbers of the tier; both depend on the time windows that are open. The Count is
+// shared, and must not be changed.
 func (s *Snapshot) Count(l *Limit, tier, key string) *Count {
 	c := s.counts[l.Index].find(l.variant(tier, key))
 	if of := s.overrides[l.Index]; of != nil {

@@ -96,12 +96,12 @@ func (s *Snapshot) setModes() {
 func (b *Book) logSwitches(before, now map[string]*Switch) {
 	for _, rule := range slices.Sorted(maps.Keys(now)) {
 		if w := now[rule]; w != before[rule] {
-			b.log.Info("a switch of rules is in force", "rule", rule, "mode", w.Mode.String(), "until", w.until(), "by", w.By, "reason", w.Reason)
+			b.log.Info("the switch of a rule is in force", "rule", rule, "mode", w.Mode.String(), "until", w.until(), "by", w.By, "reason", w.Reason)
 		}
 	}
 	for _, rule := range slices.Sorted(maps.Keys(before)) {
 		if now[rule] == nil {
-			b.log.Info("a switch of rules has ended", "rule", rule, "mode", before[rule].Mode.String())
+			b.log.Info("the switch of a rule has ended", "rule", rule, "mode", before[rule].Mode.String())
 		}
 	}
 }

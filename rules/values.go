@@ -111,7 +111,7 @@ func (p *parser) values(r *Rule, l *Limit, v strictyaml.Value) {
 func (p *parser) addValue(r *Rule, to *keyValues, e strictyaml.Entry, at int32, lines map[netip.Prefix]int) {
 	named := fmt.Sprintf("value %q", e.Field)
 	if r.key.secret() {
-		named = "this value" // no error has a credential
+		named = "this value" // the key is a credential, which no error may contain
 	}
 	first, n := e.Field, 1 // the first part, and the number of parts
 	if len(r.key.parts) > 1 {

@@ -17,9 +17,10 @@ type plan struct {
 	at      []*host       // where each caller settles; nil for the node of the reservation
 }
 
-// Reserved is an estimate, and its settlements.
+// Reserved records a reservation: the request that reserved the estimated units of a check, and the calls
+// that settled the reservation with the actual units.
 type Reserved struct {
-	Check             // the request for the estimate
+	Check             // the request that reserved the estimate
 	Settled []Settled // one for each Settle that returned no error
 	Open    []int64   // the actual cost for each caller that was killed during its call of Settle
 	Tried   bool      // a caller that was not killed tried to settle it, and the result was not ErrClosed

@@ -65,9 +65,10 @@ func drawRegions(t *rapid.T) (names []string, weights map[string]int64) {
 	return names, weights
 }
 
-// Each part of a bucket recovers at most at its exact part of the rate, and all parts together
-// recover at most at the rate of the whole limit. A part recovers at least at 99.9 % of its exact
-// part, unless the Per of the part and the Per of the limit are together above 366 days.
+// The part of a bucket that a region has recovers at most at the exact rate: the rate of the limit,
+// in proportion to the units of the part. All parts together recover at most at the rate of the
+// limit. A part recovers at 99.9 % of its exact rate or faster, unless the sum of the Per of the part
+// and the Per of the limit is above 366 days.
 func TestPartsRecoverProportionallyToTheirUnits(t *testing.T) {
 	checks(t, 300, 2000)
 	rapid.Check(t, func(t *rapid.T) {

@@ -89,10 +89,11 @@ func New(self Member, store *bucket.Store) *Stream {
 	}
 }
 
-// Begin sets the Member that identifies this node to other members. A Stream that is created
-// before the node has a name belongs to Member 0 until then. Begin must be called before the
-// stream returns any data for other members, and before the Roles of a view that includes this
-// node are used. The second condition makes Begin safe for the holdings.
+// Begin sets the Member that identifies this node to other members. Until then, the stream has the
+// Member that was passed to New, which is 0 if the node had no name yet. Begin must be called before
+// the stream returns any data for other members. It must also be called before the Roles of a view
+// that includes this node are used, because the holdings read their Member without the lock of the
+// stream.
 func (s *Stream) Begin(self Member) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

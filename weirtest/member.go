@@ -127,7 +127,7 @@ type handlerItem struct {
 	from            *peer
 	id              uint64 // zero if no answer is expected
 	request, answer []byte
-	warn            func() // logs a warning; the other fields are not set
+	warn            func() // logs a warning; if it is not nil, no other field is set
 }
 
 func (m *member) Start(ctx context.Context, h cluster.Handler) error {

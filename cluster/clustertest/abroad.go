@@ -212,7 +212,7 @@ func testReplacement(t *testing.T, w World, n *node, goes func(i int, gone *node
 	wait()
 	awaitRegionNode(t, p, nodes[1-i])
 	if took := time.Since(begun); took > replaced {
-		t.Errorf("it took %v", took)
+		t.Errorf("a different node answered after %v: it must answer within %v", took, replaced)
 	} else {
 		t.Logf("a different node answered after %v", took)
 	}

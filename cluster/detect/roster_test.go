@@ -290,9 +290,10 @@ func TestMemberThatAnswersItsTombstoneIsJoining(t *testing.T) {
 	require.True(t, a.entries["x"].Alive)
 }
 
-// A new epoch in the roster of another node counts as much as a new member, even if the previous
+// If the roster of another node has a new epoch of a member, the member counts as alive until
+// unconfirmedTTL has passed without gossip of it, like a new member. The same holds if the previous
 // epoch ended long ago.
-func TestNewEpochGetsTimeToAppear(t *testing.T) {
+func TestUnconfirmedEpochCountsAsAliveForTTL(t *testing.T) {
 	for name, buried := range map[string]bool{"buried here": true, "buried elsewhere": false} {
 		t.Run(name, func(t *testing.T) {
 			r := rosterOf("a")

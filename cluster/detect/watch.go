@@ -227,8 +227,9 @@ func (c *Connectivity) Examine(name string, since time.Time) {
 	}
 }
 
-// RecordUnused records that this node has no use for a member that it does not watch. The member is
-// presumed to be connected while it is reached.
+// RecordUnused records that this node has not used its connection to a member for so long that the connection
+// need not stay open. If this node does not watch the member, the member is then presumed to be connected as
+// long as the rows show that it is on the side of this node.
 func (c *Connectivity) RecordUnused(name string) (changed bool) {
 	m := c.members[name]
 	if m == nil || m.watched {

@@ -63,8 +63,8 @@ func TestNeighborsWatchEachOther(t *testing.T) {
 	})
 }
 
-// A connected member that is no neighbor any more is watched for 5 s, and a member that has chosen to
-// watch this node for 3 s after its last ping.
+// This node watches a connected member for 5 s after the member has ceased to be a neighbor. It watches a
+// member that has chosen to watch this node until 3 s after the last ping of the member.
 func TestFormerNeighborIsWatchedFor5s(t *testing.T) {
 	names := crowdNames(40)
 	c := NewConnectivity(names[0])

@@ -155,7 +155,7 @@ type trailerStream struct {
 	a *admission
 }
 
-// SetTrailer sets the trailer, and records the cost in it.
+// SetTrailer records the cost that the metadata reports, and sets the metadata as the trailer.
 func (s *trailerStream) SetTrailer(md metadata.MD) error {
 	s.a.recordTrailer(md)
 	return s.ServerTransportStream.SetTrailer(md)
@@ -174,7 +174,7 @@ func (s *endingStream) SendMsg(m any) error {
 	return s.ServerStream.SendMsg(m)
 }
 
-// SetTrailer sets the trailer, and records the cost in it.
+// SetTrailer records the cost that the metadata reports, and sets the metadata as the trailer.
 func (s *endingStream) SetTrailer(md metadata.MD) {
 	s.a.recordTrailer(md)
 	s.ServerStream.SetTrailer(md)

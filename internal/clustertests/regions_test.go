@@ -116,7 +116,7 @@ func TestNewRegionsGrantGlobalLimitOnce(t *testing.T) {
 		time.Sleep(500 * time.Millisecond)
 		l := weir.Limit{Name: "new", Algorithm: weir.SlidingLog, Rate: 90, Per: time.Hour, Scope: weir.Global}
 		granted := 0
-		for range 100 { // for a second on all regions
+		for range 100 { // for a second, one check in each region every 10 ms
 			for _, node := range []string{"ap1", "eu1", "us1"} {
 				if allow(t, c, node, l, "user").Allowed {
 					granted++

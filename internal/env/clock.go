@@ -41,7 +41,8 @@ func (c *Clock) Now() int64 { return c.now() }
 // Monotonic returns the time of the monotonic clock.
 func (c *Clock) Monotonic() int64 { return c.monotonic() }
 
-// MonotonicAt returns the time of the monotonic clock for a check that has read now.
+// MonotonicAt returns the time of the monotonic clock. The argument is a time that the caller has just read
+// with Now. MonotonicAt returns it if both clocks are the same, and reads the monotonic clock otherwise.
 func (c *Clock) MonotonicAt(now int64) int64 {
 	if c.steps {
 		return c.monotonic()
@@ -49,7 +50,7 @@ func (c *Clock) MonotonicAt(now int64) int64 {
 	return now
 }
 
-// TimeAt returns both times for a check that has read now.
+// TimeAt returns both times. The argument is a time that the caller has just read with Now.
 func (c *Clock) TimeAt(now int64) countsync.Time {
 	return countsync.Time{Now: now, Monotonic: c.MonotonicAt(now)}
 }

@@ -24,7 +24,8 @@ type Moment struct {
 	Age   int64 // age of the epoch at the moment, in nanoseconds
 }
 
-// Relation relates the ages of another epoch to the ages of the epoch of a State.
+// Relation contains the difference between the age of another epoch and the age of the epoch of the
+// State that has the Relation. The age of an epoch is the time for which the epoch has run.
 type Relation struct {
 	Epoch  uint64
 	Offset int64 // an age of Epoch plus Offset is the age of the State's epoch at the same moment
@@ -147,9 +148,9 @@ func (c *Clock) Meet(s State, now int64) {
 	}
 }
 
-// Find applies a state from a snapshot. Unless the state is of the present epoch, or this node has
-// a relation to its epoch without a stop, all nodes have stopped since the state was written, so
-// the state is older than the present epoch.
+// Find applies a state from a snapshot. If the epoch of the state is the present epoch, or if c has
+// a relation to that epoch that is not Stopped, Find places the state on the present clock. Otherwise
+// all nodes have stopped since the state was written, so the state is older than the present epoch.
 func (c *Clock) Find(s State) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -212,8 +212,9 @@ func (t *table) recordRenewals(holds []*Hold, sent int64) {
 }
 
 // renewedAt returns the member that renews a hold: the owner if this node reaches the owner, or
-// else the stand-in. The result is 0 if the share of that member has fewer units than the hold,
-// because another side may grant these units.
+// else the stand-in, or else this node. It returns 0 if this node has left and reaches neither, or
+// if that member may not grant so many units: FailClosed denies them, or its share is smaller than the
+// hold. Other members may then grant the units of the hold.
 func renewedAt(v *view.View, o *Hold) uint64 {
 	route, as := v.RenewalRoute(o.id), view.AsStandIn
 	member := route.To

@@ -95,7 +95,7 @@ func (s *Schema) check(v any, defs map[string]*Schema, at string) error {
 		good = false
 	}
 	if !good {
-		return fmt.Errorf("%s: %v", at, v)
+		return fmt.Errorf("%s: the schema does not allow %v", at, v)
 	}
 	return nil
 }
@@ -114,13 +114,13 @@ func (s *Schema) hasText(v string) bool {
 
 func (s *Schema) checkList(v []any, defs map[string]*Schema, at string) error {
 	if len(v) < s.MinItems || s.MaxItems > 0 && len(v) > s.MaxItems {
-		return fmt.Errorf("%s: a list of %d", at, len(v))
+		return fmt.Errorf("%s has %d items: minItems is %d, and maxItems is %d (0 for no maximum)", at, len(v), s.MinItems, s.MaxItems)
 	}
 	seen := make(map[string]bool)
 	for i, item := range v {
 		text := fmt.Sprint(item)
 		if s.UniqueItems && seen[text] {
-			return fmt.Errorf("%s[%d]: %v is there twice", at, i, item)
+			return fmt.Errorf("%s[%d]: %v is in the list twice", at, i, item)
 		}
 		seen[text] = true
 		if s.Items != nil {
@@ -134,7 +134,7 @@ func (s *Schema) checkList(v []any, defs map[string]*Schema, at string) error {
 
 func (s *Schema) checkObject(v map[string]any, defs map[string]*Schema, at string) error {
 	if s.MaxProperties > 0 && len(v) > s.MaxProperties {
-		return fmt.Errorf("%s: %d properties", at, len(v))
+		return fmt.Errorf("%s has %d properties: maxProperties is %d", at, len(v), s.MaxProperties)
 	}
 	for _, name := range s.Required {
 		if _, ok := v[name]; !ok {

@@ -57,7 +57,7 @@ type ClusterTop struct {
 // HeldKey is a key with the number of its held units. Most is the Rate that the deciding member uses.
 type HeldKey struct {
 	TopKey
-	Held, Most int64
+	Held, Most int64 // Held is the number of held units, and Most is the maximum that the limit allows
 }
 
 // AppendTop appends the answer of this node to OpTop.

@@ -7,9 +7,11 @@ import (
 	"github.com/weir-go/weir/cluster"
 )
 
-// MeetsApart reports whether this node, or the side of this node, began apart from other members
-// that are met in the next view. The other members may have counts of the same ranges. If two
-// groups of several members meet, the group whose eldest member is younger began apart.
+// MeetsApart reports whether the next view has members of another ring, and the ring of this node
+// gives way to that ring. Comments call this "began apart". The rings began without each other, so
+// both may have counts of the same ranges, and the members of a ring that gives way give up their
+// ranges (abandonRange). A ring gives way if only one node has ever had points in it, or if a member
+// of the other ring is elder than each of its members.
 func (v *View) MeetsApart(next *View) bool {
 	if v == nil || len(v.Points) == 0 || !v.Serves() || next.Self < 0 {
 		return false

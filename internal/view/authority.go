@@ -244,6 +244,7 @@ func (v *View) isAbandoned(id bucket.ID) bool {
 	return v.HasAny(abandonedOrClaimed) && find(v.entriesOf(id.Hi), abandonedOrClaimed).State != 0
 }
 
-// Yields reports whether this node still holds ranges over which other members have authority, because
-// the node was removed from the roster while alive. Such a node sends its counts to the owners.
+// Yields reports whether this node announces that it joins, and still holds ranges. Such a node was removed
+// from the roster while alive, so other members have authority over these ranges, and the node sends its
+// counts to them.
 func (v *View) Yields() bool { return v.Joins() && len(v.held) > 0 }

@@ -210,8 +210,9 @@ func (v *View) extend(next, queue []int) {
 	}
 }
 
-// Detour returns the first member on the shortest path to a member that does not begin with the
-// member hop, -1 if there is none. The member hop has just failed to answer.
+// Detour returns the index of the first member on the path to Members[member] that paths chooses if no
+// path may begin with Members[hop], which has just failed to answer. It returns -1 if there is no such
+// path.
 func (v *View) Detour(member, hop int) int {
 	return v.paths(hop)[member]
 }

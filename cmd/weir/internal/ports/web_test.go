@@ -142,8 +142,8 @@ func TestRefusalNamesReasonAndEndsConnection(t *testing.T) {
 	})
 }
 
-// A port that is full of connections that work closes no connection. The next connection
-// waits, and gets the place of the first connection with a response.
+// A full port closes no connection whose request is being answered. The next connection waits until
+// one of these requests has its response, and takes the place of that connection.
 func TestBusyConnectionsAreNotClosedForNewOnes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, p := serveWeb(t, true)

@@ -223,8 +223,8 @@ func (a *api) restoreClient(r *request) (int, any, error) {
 	return http.StatusOK, answer, nil
 }
 
-// peekAll returns the state of counts of a request's client, of at most maxStatusLimits. If after is not
-// empty, it is the last limit of the response before.
+// peekAll returns the state of counts of a request's client, of at most maxStatusLimits. The argument after
+// is the last limit of the previous response, or empty for the first one.
 func (a *api) peekAll(r *request, of *rules.Request, peeks []statusPeek, after string) (answer keyStatus, err error) {
 	s := r.rules
 	answer = keyStatus{Version: s.Version(), Enabled: s.Enabled(), Exempt: s.Exempt(of), Tier: s.Tier(of.Tier)}

@@ -21,8 +21,8 @@ type gate struct {
 	certificate func(*x509.Certificate) bool
 }
 
-// newGate returns the gate of Options, or of CheckOptions that are not Open. name is the type that the
-// errors name, and open describes how to admit every client.
+// newGate returns the gate of Options, or of CheckOptions that are not Open. Errors name the type in the
+// argument name. The argument open describes how to admit every client.
 func newGate(o Options, name, open string) (*gate, error) {
 	g := &gate{mutualTLS: o.MutualTLS, certificate: o.Certificate}
 	var errs []error
@@ -110,7 +110,7 @@ func (g *gate) indexOf(token string) (int, error) {
 	return 0, refuse(http.StatusUnauthorized, "the token is not allowed")
 }
 
-// indexInConstantTime returns the index of the last hash that equals given, and -1 if no hash does. Its
+// indexInConstantTime returns the index of the last hash that equals the given hash, and -1 if no hash does. Its
 // duration depends only on the number of hashes.
 func indexInConstantTime(hashes [][sha256.Size]byte, given [sha256.Size]byte) int {
 	found := -1

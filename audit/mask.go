@@ -51,7 +51,8 @@ func (o *Options) agent(text string) string {
 	return strings.Join(products, " ")
 }
 
-// isShort reports whether a text has 1 to most bytes, all of them of letters.
+// isShort reports whether a text has at least one and at most the given number of bytes, and all are among
+// the given letters.
 func isShort(text, letters string, most int) bool {
 	return 0 < len(text) && len(text) <= most && strings.Trim(text, letters) == ""
 }

@@ -85,7 +85,7 @@ func (o *options) cells() (chosen []cell) {
 	return chosen
 }
 
-// run measures the selected cells and prints the tables to out.
+// run measures the selected cells and prints the tables to the writer out.
 func run(ctx context.Context, args []string, out, errOut io.Writer) (err error) {
 	o, err := parse(args, errOut)
 	if err != nil {

@@ -55,7 +55,7 @@ func endAll(rs []*lab.Service) (err error) {
 }
 
 // callAll calls a method of all services concurrently, and returns their replies. Each
-// call may take as long as within.
+// call may take at most the given time.
 func callAll[R, A any](rs []*lab.Service, within time.Duration, method string, arg A) ([]R, error) {
 	replies, errs := make([]R, len(rs)), make([]error, len(rs))
 	var calls sync.WaitGroup

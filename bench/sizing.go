@@ -240,8 +240,8 @@ type sizers struct {
 	addrs []SizerAddrs
 }
 
-// startSizers starts nodes, each with capacity for the given number of keys. asked is the
-// number of checked keys of each kind.
+// startSizers starts nodes, each with capacity for the given number of keys. The
+// argument asked is the number of checked keys of each kind.
 func startSizers(nodes, keys, asked int, env ...string) (s *sizers, err error) {
 	s = &sizers{asked: asked}
 	defer func() {

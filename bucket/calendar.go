@@ -16,7 +16,7 @@ package bucket
 // isCalendar reports whether the windows of the limit have names.
 func (l *Limit) isCalendar() bool { return l.Start != 0 && l.Algorithm == FixedWindow }
 
-// windowStart returns the start of the window of an ask at now.
+// windowStart returns the start of the window of an ask at the time now.
 func (l *Limit) windowStart(now int64) int64 {
 	per := l.per()
 	return after(l.Start, timeSince(l.Start, now)/per*per)

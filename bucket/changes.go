@@ -61,9 +61,9 @@ func (s *Store) Track(self uint64, series int64, hurry chan<- struct{}) {
 	}
 }
 
-// Observe sets functions that are called while the lock of the count is held. spent receives
-// the units that a count has spent on this node, which are negative for a refund. reset
-// receives the number of each Reset. The functions must be fast, and must not call methods of
+// Observe sets functions that are called while the lock of the count is held. The function
+// spent receives the units that a count has spent on this node, which are negative for a refund. The
+// function reset receives the number of each Reset. The functions must be fast, and must not call methods of
 // the store. Observe must be called before all other methods.
 func (s *Store) Observe(spent func(id ID, units int64), reset func(id ID, number uint64)) {
 	s.spent, s.wasReset = spent, reset
@@ -77,7 +77,7 @@ func (s *Store) Observe(spent func(id ID, units int64), reset func(id ID, number
 //
 // The part starts at cursor, which is 0 for the start of the store. If there are enough
 // changes, the part has at least minChanges changes, and at most the changes of one shard more.
-// next is the cursor of the next part, or 0 after the last part. If changes are collected in
+// The result next is the cursor of the next part, or 0 after the last part. If changes are collected in
 // parts, they are still in the cache of the processor when they are exported.
 func (s *Store) Collect(cursor, minChanges int, hurried bool, list []Change) (next int, _ []Change) {
 	t := s.tracker.Load()
@@ -144,7 +144,7 @@ func (s *Store) Uncollected(id ID) int64 {
 	return sh.uncollected(sh.limitOf(&sh.slots[i]), &sh.slots[i])
 }
 
-// Collected returns the whole units of id that are used now, less the units that were spent
+// Collected returns the whole units of id that are used at the time now, less the units that were spent
 // on this node since the count was collected, plus the units that were refunded on this node
 // since then. The result can be negative, because spent units may recover before they are
 // collected. The result is consistent, even if units are spent concurrently.

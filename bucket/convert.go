@@ -1,12 +1,12 @@
 package bucket
 
-// convert changes a count of the limit from into a count of l. The number of used units is
+// convert changes a count of another limit into a count of l. The number of used units is
 // the same before and after, so no unit is lost or counted twice. After that, l determines
 // how the units recover. g must not be nil if either limit is a SlidingLog. If l is not a
 // SlidingLog, convert leaves g empty.
 //
 // If Algorithm and Per are the same, the windows and the log stay as they are, because no
-// cell depends on Rate. There are two exceptions: a level falls at the old rate until now,
+// cell depends on Rate. There are two exceptions: a level falls at the old rate until the conversion,
 // and the debt that an ended FixedWindow has left is the excess above the old rate. If Per
 // differs, a FixedWindow and a log that lie within the new Per keep their times, a level
 // keeps its fraction, and the window of a calendar keeps its name. In all other cases the

@@ -43,7 +43,7 @@ const (
 	vain = 1 << 31
 )
 
-// usedNow returns the used units of a count at now. A log is not scanned, so the result
+// usedNow returns the used units of a count at the time now. A log is not scanned, so the result
 // includes the entries that have expired since the log was last changed.
 func (l *Limit) usedNow(c *cell, now int64) uint64 {
 	if l.Algorithm == SlidingLog {
@@ -120,9 +120,9 @@ func (c *lightest) isLargeEnough(looked int) bool {
 }
 
 // evict removes the recovered counts of a sample, which never includes the count of the ID keep.
-// If the sample has no recovered counts, evict removes its lightest count. But if must is false,
-// and more than half of the lightest count is used, evict removes no count, and the caller
-// searches the neighbouring shards. The table must not be empty.
+// If the sample has no recovered counts, evict removes its lightest count. But if more than
+// half of the lightest count is used, and the argument must is false, evict removes no count, and the
+// caller searches the neighbouring shards. The table must not be empty.
 func (sh *shard) evict(now int64, p *placement, keep ID, must bool) (e eviction) {
 	c := lightest{at: -1, part: 1}
 	if e.recovered = sh.weighSample(&c, now, p, keep, must); e.recovered > 0 || c.at < 0 || !must && c.part > 0.5 {
@@ -201,8 +201,8 @@ func (sh *shard) hasLightCount() bool {
 	return false
 }
 
-// evict makes room in sh, which must be locked and must have counts. keep and must are as in
-// shard.evict. The result reports whether a count was removed.
+// evict makes room in sh, which must be locked and must have counts. The arguments keep and must
+// are those of shard.evict. The result reports whether a count was removed.
 func (s *Store) evict(sh *shard, now int64, keep ID, must bool) bool {
 	e := sh.evict(now, &s.placement, keep, must)
 	removed := e.recovered

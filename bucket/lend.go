@@ -48,8 +48,8 @@ const leastTerm = uint64(2 * time.Millisecond)
 // the replicas of the count are behind. The term is shorter if the count does not allow the
 // wanted term. spendTime is the time in which all wanted units would be spent: if the term is
 // shorter than spendTime, Lend lends proportionally fewer units. Lend lends no units if the term
-// or spendTime is below 2 ms, or if fewer than 2 units could be lent. lent describes the units
-// that were lent before and may be unspent. The Receipt of r is for both the units taken and
+// or spendTime is below 2 ms, or if fewer than 2 units could be lent. The argument lent
+// describes the units that were lent before and may be unspent. The Receipt of r is for both the units taken and
 // the units lent. With zero units, Lend only lends.
 //
 // Lend lends none of the units that the ask keeps. If the ask has no Keep, the units that other
@@ -84,7 +84,7 @@ func (s *Store) Lend(id ID, l *Limit, now, units int64, want Lease, spendTime ti
 }
 
 // lend does the work of Lend on a count. The lent units are limited so that the taken and lent units
-// together are at most room. spent is the number of units taken and lent, without the units
+// together are at most room. The result spent is the number of units taken and lent, without the units
 // charged on top.
 func (l *Limit) lend(c *cell, g *log, now, units int64, want Lease, spendTime time.Duration, lent Lease, room uint64, r *Result) (granted Lease, spent int64) {
 	h := open(g)

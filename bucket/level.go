@@ -7,7 +7,7 @@ import "math/bits"
 // nanosecond the level falls by exactly Rate of these 1/Per units. No step is rounded, so a
 // million small steps have the same result as a single large step.
 
-// advanceLevel returns the level at now, and its used units, rounded up.
+// advanceLevel returns the level at the time now, and its used units, rounded up.
 func (l *Limit) advanceLevel(c cell, now int64) (cell, uint64) {
 	if c.x|c.y == 0 {
 		return cell{at: now}, 0

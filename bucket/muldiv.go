@@ -44,7 +44,7 @@ func add(a, b uint64) uint64 {
 // sub returns a − b, or zero if b is larger than a.
 func sub(a, b uint64) uint64 { return a - min(a, b) }
 
-// timeSince returns the time from at to now, or zero if now is before at.
+// timeSince returns now − at, or zero if now is less than at.
 func timeSince(at, now int64) uint64 {
 	if now <= at {
 		return 0
@@ -68,8 +68,8 @@ func before(at int64, d uint64) int64 {
 	return int64(uint64(at) - d)
 }
 
-// timeUntil returns the time from now to at + d. It returns zero if at + d has passed, and the
-// largest Duration if the result does not fit.
+// timeUntil returns at + d − now. It returns zero if the difference is negative, and the largest
+// Duration if the difference does not fit.
 func timeUntil(at int64, d uint64, now int64) time.Duration {
 	d = add(sub(d, timeSince(at, now)), timeSince(now, at))
 	return time.Duration(min(d, math.MaxInt64))

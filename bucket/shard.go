@@ -120,7 +120,7 @@ func (sh *shard) lookup(id ID, h uint64, p *placement, l *Limit, now int64) (*sl
 }
 
 // lookupOrNew returns the count of id, and the limit that judges it. If the shard has no count
-// of id, lookupOrNew returns first, which it sets to an empty count, and isNew is true.
+// of id, lookupOrNew sets *first to an empty count and returns first, and isNew is true.
 func (sh *shard) lookupOrNew(id ID, h uint64, p *placement, l *Limit, now int64, first *slot) (c *slot, judge *Limit, isNew bool) {
 	if c, l = sh.lookup(id, h, p, l, now); c != nil {
 		return c, l, false
@@ -363,7 +363,7 @@ func (sh *shard) intern(l *Limit, origin originSeries) uint32 {
 }
 
 // reconcile resolves the difference between l and the limit that last judged the count, and
-// returns the limit that judges now. The total of the count does not change, even if the
+// returns the limit that judges the count from now on. The total of the count does not change, even if the
 // count has recovered, because its origin has spent these units.
 func (sh *shard) reconcile(s *slot, l *Limit, now int64) *Limit {
 	entry := &sh.numbers.at[s.entryIndex()]

@@ -22,7 +22,7 @@ type Spent struct {
 // bucket cannot confirm a receipt.
 const within = uint64(100 * time.Millisecond)
 
-// RefundSpent is like RefundBeside for the units that spent identifies. If the receipt is from
+// RefundSpent is like RefundBeside for the units that the argument spent identifies. If the receipt is from
 // another store, RefundSpent refunds units of the window that began nearest to spent.Near,
 // within half of Per. In a log it refunds units of the nearest entry, and then of the
 // newest entries. RefundSpent does nothing if the window has ended or the entry has
@@ -52,10 +52,10 @@ func (s *Store) RefundSpent(id ID, l *Limit, now, units int64, spent Spent, lent
 	return changed
 }
 
-// DebitSpent is like Debit for units that are spent together with the units that spent
-// identifies: in the same window of a FixedWindow, in the same counter of a SlidingWindow, or
+// DebitSpent is like Debit for units that are spent together with the units that the
+// argument spent identifies: in the same window of a FixedWindow, in the same counter of a SlidingWindow, or
 // at the same time of a log. If that window has ended or that entry has expired, DebitSpent
-// spends no units, and the Result is not Allowed. A bucket is debited at now, because its
+// spends no units, and the Result is not Allowed. A bucket is debited at the time now, because its
 // level does not record earlier times. RetryAfter is the time until there is room for a unit.
 // If only the previous window has no room, RetryAfter is 0.
 func (s *Store) DebitSpent(id ID, l *Limit, now, units int64, spent Spent) Result {
@@ -79,8 +79,8 @@ func (s *Store) DebitSpent(id ID, l *Limit, now, units int64, spent Spent) Resul
 	return r
 }
 
-// debitSpent debits units in the window or at the time that spent identifies. counted is the
-// number of units spent.
+// debitSpent debits units in the window or at the time that the argument spent identifies. The
+// result counted is the number of spent units.
 func (l *Limit) debitSpent(c *cell, g *log, now, units int64, spent Spent) (r Result, counted int64) {
 	if l.IsBucket() {
 		return l.debit(c, g, now, units)
@@ -107,7 +107,7 @@ func (l *Limit) debitSpent(c *cell, g *log, now, units int64, spent Spent) (r Re
 	return r, counted
 }
 
-// findWindow returns the count with the window that spent identifies, and the receipt to spend
+// findWindow returns the count with the window that the argument spent identifies, and the receipt to spend
 // units in that window. If no units are used, the count has no window, and findWindow begins
 // the window again. ok is false if the window has ended or the entry of a log has expired.
 func (l *Limit) findWindow(v cell, g *log, now int64, used uint64, spent Spent) (_ cell, r Receipt, ok bool) {
@@ -159,7 +159,7 @@ func (l *Limit) spendAt(v cell, g *log, r Receipt, n, used uint64) (_ cell, spen
 	return v, n
 }
 
-// find returns the receipt of the units that spent identifies, or 0 if the count has no such units. The
+// find returns the receipt of the units that the argument spent identifies, or 0 if the count has no such units. The
 // count must be up to date.
 //
 // If a log has an entry at spent.Receipt, or if a window of the count began then, find returns

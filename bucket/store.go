@@ -101,7 +101,7 @@ func (s *Store) Debit(id ID, l *Limit, now, units int64) Result {
 	return s.debit(id, l, now, units, true)
 }
 
-// debit is like Debit. here reports whether the units were spent on this node.
+// debit is like Debit. The argument here reports whether the units were spent on this node.
 func (s *Store) debit(id ID, l *Limit, now, units int64, here bool) Result {
 	sh, h := s.lock(id)
 	var first slot
@@ -155,7 +155,7 @@ func (s *Store) RefundBeside(id ID, l *Limit, now, units int64, r Receipt, onlyI
 	return s.refund(id, l, now, units, r, onlyIfLast, lent, true)
 }
 
-// refund is like RefundBeside. here reports whether the units were refunded on this node.
+// refund is like RefundBeside. The argument here reports whether the units were refunded on this node.
 func (s *Store) refund(id ID, l *Limit, now, units int64, r Receipt, onlyIfLast bool, lent Lease, here bool) (changed bool) {
 	sh, h := s.lock(id)
 	if c, l := sh.lookup(id, h, &s.placement, l, now); c != nil {

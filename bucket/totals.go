@@ -102,7 +102,7 @@ func (sh *shard) setTotal(i int, t Total) {
 	sh.changes.spent[i] = t.Spent
 }
 
-// claim makes this store the origin of all units that are used at now. Before Track, no other
+// claim makes this store the origin of all units that are used at the time now. Before Track, no other
 // member has spent units.
 func (sh *shard) claim(now int64) {
 	ch := sh.changes

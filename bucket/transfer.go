@@ -34,7 +34,7 @@ func (c *Count) Partial() bool { return c.partial }
 // no entries after the Mark.
 func (c *Count) empty() bool { return c.x|c.y == 0 }
 
-// Used returns the whole units of c that are used at now. For a SlidingLog it returns the
+// Used returns the whole units of c that are used at the time now. For a SlidingLog it returns the
 // units that were used at the time of the Export. If c is a piece of a log, only the units of
 // the piece are included.
 func (c *Count) Used(now int64) int64 {
@@ -91,8 +91,8 @@ const maxExport = 16 << 10
 // other than at its end since the Mark, for example by a refund or a conversion, c is the whole
 // count.
 //
-// An Export returns at most 16 KiB of a log. more reports whether there are more entries: call
-// Export again with the returned Mark, and c is the next piece, which is Partial. exists is false
+// An Export returns at most 16 KiB of a log. If the result more is true, the log has further
+// entries: call Export again with the returned Mark, and c is the next piece, which is Partial. The result exists is false
 // if there is no count or the count has recovered. c is then empty.
 func (s *Store) Export(id ID, now int64, received Mark, c *Count) (mark Mark, more, exists bool) {
 	return s.export(id, now, received, c, maxExport)
@@ -333,7 +333,7 @@ func (s *Store) SpendElsewhere(id ID, l *Limit, now, units int64) {
 	}
 }
 
-// Used returns the whole units of id that are used at now, and the limit that last judged
+// Used returns the whole units of id that are used at the time now, and the limit that last judged
 // them. ok is false if there is no count or the count has recovered.
 func (s *Store) Used(id ID, now int64) (used int64, l Limit, ok bool) {
 	sh, i := s.lockSlot(id)
@@ -350,7 +350,7 @@ func (s *Store) Used(id ID, now int64) (used int64, l Limit, ok bool) {
 	return int64(u), l, true
 }
 
-// RecoversIn returns the time until no unit of id counts any more, 0 if none counts at now. The limit
+// RecoversIn returns the time until no unit of id counts any more, 0 if none counts at the time now. The limit
 // that last judged the count determines it, and not the numbers of the next ask.
 func (s *Store) RecoversIn(id ID, now int64) (d time.Duration) {
 	sh, i := s.lockSlot(id)
@@ -376,7 +376,7 @@ func (s *Store) Judge(id ID) (l Limit, exists bool) {
 }
 
 // Scan appends the IDs in a piece of the store to ids, and returns the cursor of the next
-// piece. The first cursor is 0, and the scan ends when next is 0. A piece is a snapshot of a
+// piece. The first cursor is 0, and the scan ends when the returned cursor is 0. A piece is a snapshot of a
 // shard that is not empty. A large store has 1,024 shards. IDs of recovered counts may be
 // included. IDs that are inserted during the scan may be missing; with Track, they are
 // recorded as changes.

@@ -55,7 +55,7 @@ func (id identity) keys(region string) [][]byte {
 }
 
 // checkProof returns an error if the credential c and the certificate of conn do not prove the hello that
-// the node said.
+// the node has sent.
 func (id identity) checkProof(c credential, conn net.Conn, said hello) error {
 	if !c.anyRegion && c.region != said.Region {
 		return fmt.Errorf("%w: it claims region %q with a secret of region %q", errIdentity, said.Region, c.region)

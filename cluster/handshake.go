@@ -280,7 +280,7 @@ func (h hello) readAnswer(conn net.Conn, more int) ([]byte, error) {
 	return answer, nil
 }
 
-// judgeOpening returns why a listener whose answer begins with the byte first does not speak this
+// judgeOpening returns why a listener whose answer begins with the given byte does not speak this
 // protocol, or nil if the byte is valid.
 func (h hello) judgeOpening(first byte) error {
 	switch {

@@ -213,7 +213,7 @@ func (l *link) ping(s *session, now time.Time) {
 }
 
 // checkMember checks whether the member on s is silent or has stalled, and reports whether no ping waits
-// for a pong. due is the time for which the check was planned.
+// for a pong. The argument due is the time for which the check was planned.
 func (l *link) checkMember(s *session, due, now time.Time) (ponged bool) {
 	answered := now.Add(-s.silence())
 	l.peers.step(l, func(c *detect.Connectivity) bool {
@@ -520,7 +520,7 @@ func nextPing(now time.Time) time.Time {
 
 // connectWait returns how long the next attempt may take. The scheduling delay of this process is
 // added, as for the time that members have to answer. Otherwise a process that gets little time would
-// give up each attempt during the handshake, and never connect. due is the time for which the attempt
+// give up each attempt during the handshake, and never connect. The argument due is the time for which the attempt
 // was planned.
 func (l *link) connectWait(due, now time.Time) time.Duration {
 	late := time.Duration(0)

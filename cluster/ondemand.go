@@ -134,7 +134,7 @@ func (u *upkeep) isWanted() bool {
 }
 
 // open waits until requests may be sent to the member. It returns the session and the remaining part of
-// wait, or the error of Peer.Ask.
+// the time wait, or the error of Peer.Ask.
 func (l *link) open(ctx context.Context, wait time.Duration) (*session, time.Duration, error) {
 	began := time.Now()
 	timer := time.NewTimer(wait)

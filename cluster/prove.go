@@ -156,8 +156,8 @@ func (id identity) dialKeys(conn net.Conn, secrets [][]byte) (net.Conn, error) {
 	return secured, nil
 }
 
-// keysError returns the meaning of a failed handshake by key pairs for the dialler. first is the first
-// byte of the answer, and -1 without an answer.
+// keysError returns the meaning of a failed handshake by key pairs for the dialler. The argument first is
+// the first byte of the answer, or -1 without an answer.
 func (h hello) keysError(err error, first int) error {
 	switch {
 	case first < 0 && isHangUp(err):

@@ -188,7 +188,7 @@ func (r *region) keep(s *session) error {
 }
 
 // hasGone checks a node that has been silent for the given time, and reports whether it is given
-// up. due is the time for which the check was planned.
+// up. The argument due is the time for which the check was planned.
 func hasGone(quiet *detect.Silence, silence time.Duration, due, now time.Time) bool {
 	if answered := now.Add(-silence); answered.After(quiet.Start()) {
 		quiet.Restart(answered)

@@ -257,7 +257,7 @@ func (s *session) recordUnanswered(sent time.Duration) {
 }
 
 // unansweredSince returns the time, from the start of the session, since which the session has waited for
-// the first unanswered ask, and how long it waits until the other side has stalled. since is zero
+// the first unanswered ask, and how long it waits until the other side has stalled. The result since is zero
 // if no ask is unanswered, or if the reader still handles frames that have arrived.
 func (s *session) unansweredSince() (since, stalls time.Duration) {
 	since, listens := time.Duration(s.unanswered.Load()), time.Duration(s.listens.Load())
@@ -275,7 +275,7 @@ func (s *session) queueTell(request []byte) {
 }
 
 // readUntilEnd reads from s until the connection ends, and then calls the function
-// over.
+// in the argument over.
 func (s *session) readUntilEnd(over func()) {
 	err := s.read()
 	if reason := violation(err); reason != "" {
@@ -373,7 +373,7 @@ func lookAfter(wait time.Duration) time.Duration {
 	return min(wait, max(wait/looksPerWait, lookAgain))
 }
 
-// find returns the slot and the generation of an id, and nil if there is no such slot. known is the copy
+// find returns the slot and the generation of an id, and nil if there is no such slot. The argument known is the copy
 // of s.slots that the reader keeps.
 func (s *session) find(known *[]*slot, id uint64) (*slot, uint64) {
 	index, generation := uint32(id), id>>32

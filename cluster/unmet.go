@@ -14,7 +14,7 @@ const maxUnmetDials = 64
 // turns holds an element for each attempt under way to connect to a member that this node has never met.
 type turns chan struct{}
 
-// wait waits for a turn, until the member is met or ctx is done. The caller must call done
+// wait waits for a turn, until the member is met or ctx is done. The caller must call the function done
 // when the attempt is over.
 func (t turns) wait(ctx context.Context, met firstMeeting) (done func()) {
 	select {

@@ -239,7 +239,7 @@ func (a *Admission) counts(rule *rules.Rule, e *Ended) bool {
 	return a.m.o.Count(a.r, rule, e)
 }
 
-// serve calls next for the request. The request ends when next returns or panics, or when the
+// serve calls the handler next for the request. The request ends when next returns or panics, or when the
 // connection that next has hijacked is closed.
 func (a *Admission) serve(next http.Handler, w http.ResponseWriter, r *http.Request) {
 	w = a.Wrap(w, r)

@@ -63,7 +63,7 @@ func (b *bill) scan(p []byte) {
 	}
 }
 
-// total returns the cost in the response. If all is false, the units are a lower bound of the
+// total returns the cost in the response. If the result all is false, the units are a lower bound of the
 // cost.
 func (b *bill) total(h http.Header) (units int64, all bool) {
 	s := b.rule.Settle
@@ -118,7 +118,7 @@ func (a *Admission) settle(c *charge, e *Ended) {
 	a.m.logUnsettled(c.reservation.Decision().Name, err)
 }
 
-// cost returns the cost of the request, or if all is false a lower bound.
+// cost returns the cost of the request, or a lower bound if the result all is false.
 func (a *Admission) cost(c *charge, e *Ended) (units int64, all bool) {
 	if a.m.o.Settle != nil {
 		settle := func() (int64, bool) { return a.m.o.Settle(a.r, c.bill.rule, e) }

@@ -195,8 +195,8 @@ func (r *rates) latency() (all []latency) {
 	return all
 }
 
-// growth returns the growth of a counter. A counter that is lower than before has started again
-// at zero.
+// growth returns the growth of a counter since an earlier value. A counter that is lower than this value has
+// started again at zero.
 func growth(now, before uint64) uint64 {
 	if now < before {
 		return now

@@ -7,8 +7,8 @@ import (
 )
 
 // Arcs calls visit for each arc between two points. An arc is the hashes from first to last,
-// inclusive, and Order returns the same members for all of them. owner is the index in
-// Members of the first of these members. The arcs cover all hashes, in ascending order. If
+// inclusive, and Order returns the same members for all of them. The argument owner
+// of visit is the index in Members of the first of these members. The arcs cover all hashes, in ascending order. If
 // the ring has no members, visit is not called.
 func (r *Ring) Arcs(visit func(first, last uint64, owner int)) { r.ArcsIn(0, math.MaxUint64, visit) }
 
@@ -70,7 +70,7 @@ func (r *Ring) ArcsWith(member string, n int, visit func(first, last uint64)) {
 	}
 }
 
-// visitAfter calls visit with the hashes after a point, up to and including last. If both are
+// visitAfter calls visit with the hashes after a point, up to and including the hash last. If both are
 // equal, visit is not called.
 func visitAfter(point, last uint64, visit func(first, last uint64)) {
 	switch {

@@ -91,7 +91,8 @@ func (p *parser) denied(v strictyaml.Value, base []*Denied) []*Denied {
 	return all
 }
 
-// replace replaces the texts of d by those of other, except the texts that other lacks.
+// replace replaces the texts and the header fields of d by those of the other value. It keeps those that the
+// other value lacks.
 func (d *Denied) replace(other *Denied) {
 	for to, from := range map[*Template]Template{&d.Title: other.Title, &d.Detail: other.Detail, &d.UpgradeURL: other.UpgradeURL, &d.HTML: other.HTML} {
 		if from != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/weir-go/weir/internal/strictyaml"
 )
 
-// readFile reads a regular file. It returns at most strictyaml.MaxBytes + 1 + more bytes: Parse refuses a text
-// that is longer than strictyaml.MaxBytes. Opening a FIFO waits for a writer, so that Close would wait
+// readFile reads a regular file. It returns at most strictyaml.MaxBytes + 1 bytes, and the additional bytes
+// in the argument more: Parse refuses a text that is longer than strictyaml.MaxBytes. Opening a FIFO waits for a writer, so that Close would wait
 // too, and opening a device may have any effect. So both are refused by their mode before they
 // are opened. Because a different file may be in that place by then, the file is opened without
 // waiting, and its mode is checked again.

@@ -19,7 +19,8 @@ func (l loop) wake(isNeeded bool) {
 	}
 }
 
-// run calls work until ctx is done: first some time after a call of wake, and then after the time that work returned.
+// run calls the function work until ctx is done: first after a call of wake and the time in the argument first,
+// and then after the time that work returned.
 // After 0, it waits for the next call of wake.
 func (l loop) run(ctx context.Context, first time.Duration, work func(context.Context) time.Duration) {
 	for {

@@ -131,7 +131,7 @@ func (s *Set) MatchOff(r *Request) []*Rule {
 	return slices.DeleteFunc(s.match(r, nil, false, nil), func(r *Rule) bool { return s.modes[r.Index] != Off })
 }
 
-// match is like Match. If all is true, match ignores exceptions. If modes is nil, match also
+// match is like Match. If the argument all is true, match ignores exceptions. If modes is nil, match also
 // appends rules that are Off.
 func (s *Set) match(r *Request, dst []*Rule, all bool, modes []Mode) []*Rule {
 	if exempts(&s.exempt, r) {

@@ -103,8 +103,8 @@ func (s *fileSource) Next(ctx context.Context, known string) (Text, error) {
 	}
 }
 
-// read reads the text, and reports whether the result is new: a text that is not known, or an error
-// that Next did not return last.
+// read reads the text, and reports whether the result is new: a text with another version than the known
+// one, or an error that Next did not return last.
 func (s *fileSource) read(known string) (text Text, err error, isNew bool) {
 	bytes, err := s.readText(s.path)
 	if err != nil {

@@ -64,7 +64,7 @@ func (s *httpSource) Close() error {
 	return nil
 }
 
-// Next requests the text at once if none is known, unless a Retry-After has not passed, and otherwise
+// Next requests the text at once if no version is known, unless a Retry-After has not passed, and otherwise
 // periodically. Nodes that were started together request it at different times.
 func (s *httpSource) Next(ctx context.Context, known string) (Text, error) {
 	if known == "" {
@@ -90,7 +90,7 @@ func (s *httpSource) Next(ctx context.Context, known string) (Text, error) {
 	}
 }
 
-// request returns the present text. Of the known text, it may return only the version. The version is the
+// request returns the present text. If the text has the known version, request may return only the version. The version is the
 // ETag or, without one, the hash of the text.
 func (s *httpSource) request(ctx context.Context, known string) (Text, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url, nil)

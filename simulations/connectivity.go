@@ -100,7 +100,7 @@ type world struct {
 	leftAt                    []time.Duration   // when each node began to leave; 0 if it has not left since it started
 }
 
-// courseOf computes the course of a region from the faults. The course ends after end.
+// courseOf computes the course of a region from the faults. The course ends after the time end.
 func courseOf(s *Scenario, region string, end time.Duration) *course {
 	c := &course{scenario: s, settle: settling}
 	if s.Gossip {

@@ -355,8 +355,9 @@ func (f *Fault) undo() (Fault, bool) {
 	return Fault{}, false
 }
 
-// repeated yields the times at, at+every, at+2*every and so on, up to until. It reads every
-// and until from v, and yields only at if v is not present.
+// repeated yields the time in the argument at, and then, after each interval, the further times until an end. It
+// reads the interval and the end from the fields every and until of v. If v is not present, repeated yields only
+// the first time.
 func (r *reader) repeated(v strictyaml.Value, at, lasts time.Duration) func(func(time.Duration) bool) {
 	m := v.Map("every", "until")
 	every, until := time.Duration(0), at

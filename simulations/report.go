@@ -121,7 +121,7 @@ func (b *Broken) print(w io.Writer) {
 }
 
 // printWrapped prints text in lines of at most columns characters. The first line begins
-// with first, and the other lines with indent.
+// with the text first, and the other lines with the text indent.
 func printWrapped(w io.Writer, first, indent, text string) {
 	line, begun := first, false
 	for word := range strings.FieldsSeq(text) {

@@ -99,8 +99,8 @@ func (s *stage) isDamaged(host string, from time.Duration) bool {
 	})
 }
 
-// lastLoaded returns when the writing of the newest snapshot of a host began, among the
-// snapshots that it wrote by its end and that were loaded after an outage. The result is
+// lastLoaded returns when a host began to write its newest snapshot, among the snapshots that it began by
+// the time end and that were loaded after the given outage and before the next one. The result is
 // below zero if there is no such snapshot. A snapshot that the host has written since it
 // started again has no more than was loaded.
 func (s *stage) lastLoaded(host string, end, outage time.Duration) time.Duration {

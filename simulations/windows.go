@@ -142,7 +142,7 @@ func (a *asks) maxAdmitted(from, to time.Duration) (units int64) {
 }
 
 // densestSpan returns the span between two times in which the admitted units exceed the
-// inflow most, and returns this excess as above. The inflow is Rate units in each Per. The
+// inflow most, and this excess. The inflow is Rate units in each Per. The
 // function is for buckets, because only the bound of a bucket holds for spans of any length.
 func (a *asks) densestSpan(from, to time.Duration) (most window, above float64) {
 	var (

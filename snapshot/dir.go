@@ -262,7 +262,7 @@ func (d *Dir) Load(ctx context.Context, _ func(node string) bool, read func(node
 	return errors.Join(errs...)
 }
 
-// read calls read with the file of the entry.
+// read calls a function with the node and the file of the entry.
 func (e Entry) read(ctx context.Context, read func(node string, r io.Reader) error) error {
 	file, err := Open(e.Path)
 	if err != nil {

@@ -173,8 +173,8 @@ func (ls *limits) index(l *bucket.Limit) (i int, ok bool) {
 	return i, i < len(*ls) || sane(l) == nil
 }
 
-// indexIn returns the index of x among the last 64 elements of all, or len(all) if x is not among
-// them.
+// indexIn returns the index of x if it is among the last 64 elements of a slice, or else the length of the
+// slice.
 func indexIn[T comparable](all []T, x T) int {
 	const nearest = 64
 	for i := len(all) - 1; i >= max(0, len(all)-nearest); i-- {

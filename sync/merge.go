@@ -104,8 +104,8 @@ func (v vector) unitsBeyond(o vector, times ages) (units int64) {
 }
 
 // unitsOnTop returns the number of units in v that are not in o, less refunds, as they are spent on
-// top of the copy with the vector o. used is the number of used units of that copy, and
-// otherUsed the number of used units of the copy with v.
+// top of the copy with the vector o. The argument used is the number of used units of that copy, and the
+// argument otherUsed is the number of used units of the copy with v.
 //
 // Several nodes may refund units that all of them know. Together they may refund more units than
 // there were: these refunds belong to units of other origins, of which the rest has not arrived
@@ -131,9 +131,9 @@ func (o vector) unitsOnTop(v vector, used, otherUsed int64, times ages) int64 {
 	return min(units, otherUsed+max(0, -both))
 }
 
-// merge decides how to merge this node's own copy of a count with a copy that has arrived. copied and
-// used are the vector and the used units of the own copy, other and otherUsed are those of the
-// arrived copy. earlier reports whether the last unit of the arrived copy recovers before that of the
+// merge decides how to merge this node's own copy of a count with a copy that has arrived. The
+// arguments copied and used are the vector and the used units of the own copy, and the arguments other and
+// otherUsed are those of the arrived copy. The argument earlier reports whether the last unit of the arrived copy recovers before that of the
 // own copy. If replaces is true, the arrived copy replaces the own copy. Otherwise the own copy
 // stays. The caller then spends onTop units on top of the resulting copy, and joins the two
 // vectors. A negative onTop is a refund.

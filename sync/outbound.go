@@ -95,7 +95,7 @@ func (o *outbound) hasData() bool {
 }
 
 // acknowledged reports whether the member has acknowledged all data that was to be sent at the
-// stream time at.
+// given stream time.
 func (o *outbound) acknowledged(at int64) bool {
 	f := o.flight.items // in order of their time, bulk items last
 	flies := len(f) > 0 && (f[0].at <= at || f[len(f)-1].bulk)

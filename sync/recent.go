@@ -26,7 +26,8 @@ func (r *recent[V]) get(id bucket.ID) (v V, known bool) {
 	return v, known
 }
 
-// set sets the value of an id. set may delete old entries, so that at most max(2, most) entries remain.
+// set sets the value of an id. It may delete old entries, so that at most the given number of entries remains,
+// or 2 if that is more.
 func (r *recent[V]) set(id bucket.ID, v V, now int64, most int) {
 	if age := now - r.began; r.latest == nil || age >= int64(recentFor) || age < 0 || len(r.latest) >= max(1, most/2) {
 		r.older, r.latest, r.began = r.latest, make(map[bucket.ID]V), now

@@ -172,7 +172,7 @@ func (r *resets) forgot(made int64) bool {
 }
 
 // sweep examines at most the given number of elements, and forgets old tombstones. If a reset has
-// a future time, the clock has stepped back since. The time is set to now, because otherwise all
+// a future time, the clock has stepped back since. sweep sets that time to the time now, because otherwise all
 // later resets would be kept until the clock reaches that time again.
 func (r *resets) sweep(now int64, most int) {
 	r.last = min(r.last, now)
@@ -188,7 +188,7 @@ func (r *resets) sweep(now int64, most int) {
 	}
 }
 
-// redate sets the time of the oldest element to now, if it stands for a tombstone.
+// redate sets the time of the oldest element to the time now, if it stands for a tombstone.
 func (r *resets) redate(now int64) {
 	k, t, stands := r.pop()
 	if stands {

@@ -72,7 +72,7 @@ func (s *Stream) Review(now int64, roles Roles) (ready []Member, done bool) {
 	return s.ready(), !s.reviewing
 }
 
-// ReviewPart does the next part of a review. ReviewPart returns the same members as Collect. done
+// ReviewPart does the next part of a review. ReviewPart returns the same members as Collect. The result done
 // is true after the last part, and if there is no review.
 func (s *Stream) ReviewPart(now int64, roles Roles) (ready []Member, done bool) {
 	s.mu.Lock()

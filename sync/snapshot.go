@@ -62,8 +62,8 @@ func (s *Stream) NewSnapshot(roles func() Roles) *Snapshot {
 }
 
 // Next returns the next block, or nil if everything is written. The block is valid until the next
-// call. now is the time by the clock of the counts, and day is the time of day, both in
-// nanoseconds.
+// call. The argument now is the time by the clock of the counts, and the argument day is the time of day,
+// both in nanoseconds.
 func (w *Snapshot) Next(now, day int64) []byte {
 	w.itemIDs, w.items = w.itemIDs[:0], w.items[:0]
 	w.limits, w.origins = w.limits[:0], w.origins[:0]
@@ -202,7 +202,7 @@ func (w *Snapshot) writeBeside(now int64) (more bool) {
 var ErrBlock = errors.New("countsync: malformed block of a snapshot")
 
 // Load applies a block in the same way as a copy from another member: each unit counts once, and
-// known units change nothing. The time of day at now is day. Load returns the number of items
+// known units change nothing. The argument now is the time by the clock of the counts, and the argument day is the time of day at that time. Load returns the number of items
 // that it has applied, and sends nothing: Loaded does that once all blocks are loaded. If the
 // block is malformed, the error wraps ErrBlock, and the items before the malformed item have
 // been applied.

@@ -204,7 +204,7 @@ const (
 )
 
 // CollectPart is like Collect, but covers only a part of the store if there are many changes.
-// done reports whether it has reached the end of the store. The next call continues from there.
+// The result done reports whether it has reached the end of the store. The next call continues from there.
 func (s *Stream) CollectPart(now int64, roles Roles) (ready []Member, done bool) {
 	for n := 0; n < collectPart && !done; n += collectStep {
 		s.mu.Lock()
@@ -537,7 +537,7 @@ func (s *Stream) Time() int64 {
 }
 
 // Acknowledged reports whether no review is in progress, and the member has acknowledged all data
-// that was owed to it, queued for it or in flight to it at the stream time at.
+// that was owed to it, queued for it or in flight to it at the given stream time.
 func (s *Stream) Acknowledged(member Member, at int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

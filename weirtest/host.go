@@ -110,8 +110,8 @@ type pauses struct {
 	pause, every time.Duration
 }
 
-// resumeTime returns the end of the pause that contains the time at. If there is no
-// such pause, it returns at.
+// resumeTime returns the end of the pause that contains the given time. If there is no
+// such pause, it returns the given time.
 func (p *pauses) resumeTime(at time.Time) time.Time {
 	if p.pause == 0 || at.Before(p.from) {
 		return at

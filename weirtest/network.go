@@ -391,8 +391,8 @@ func (n *Network) release() {
 	}
 }
 
-// nextResend returns the first time after now at which bytes are sent again that were
-// lost at an earlier time.
+// nextResend returns the first time after the time now at which bytes that were lost at an
+// earlier time are sent again.
 func nextResend(lost, now time.Time) time.Time {
 	next := lost
 	for backoff := resend; !next.After(now); backoff = min(2*backoff, maxBackoff) {

@@ -378,7 +378,7 @@ func (n *node) index(name string) int {
 	return slices.IndexFunc(n.View().Members, func(m cluster.Member) bool { return m.Name == name })
 }
 
-// peer returns the Peer of n for the node other.
+// peer returns the Peer of n for another node.
 func (n *node) peer(other *node) cluster.Peer {
 	n.t.Helper()
 	return n.member(other.name()).Peer
@@ -415,7 +415,7 @@ func requireError(ctx context.Context, t *testing.T, p cluster.Peer, request str
 	return took
 }
 
-// postponeRequest sends n, by p, a request that n postpones, and returns once n has received it. wait waits for
+// postponeRequest sends n, by p, a request that n postpones, and returns once n has received it. The function wait waits for
 // the end of the request, and checks that it ends with the error want before it is released.
 func postponeRequest(ctx context.Context, t *testing.T, p cluster.Peer, n *node, want error) (wait func()) {
 	t.Helper()
@@ -804,7 +804,7 @@ func testClose(t *testing.T, nodes []*node) {
 	expect(t, nodes[0].View() != nil, "View is nil after Close")
 }
 
-// testCloseDuring closes n while a request of n through p waits for the answer of other.
+// testCloseDuring closes n while a request of n through p waits for the answer of the node other.
 func testCloseDuring(t *testing.T, n *node, p cluster.Peer, other *node) {
 	wait := postponeRequest(t.Context(), t, p, other, cluster.ErrClosed)
 	requireNoError(t, "Close", n.Close())

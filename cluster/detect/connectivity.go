@@ -194,7 +194,7 @@ func (c *Connectivity) LastAnswer(name string) time.Time {
 	return time.Time{}
 }
 
-// RecordCheck records that a check of this process which was planned for due runs at now.
+// RecordCheck records that a check of this process, which was planned for the time due, runs at the time now.
 // The difference is the scheduling delay of this process.
 func (c *Connectivity) RecordCheck(due, now time.Time) { c.own.record(due, now) }
 
@@ -212,7 +212,7 @@ func (c *Connectivity) SetDelay(name string, delay time.Duration) {
 func (c *Connectivity) extraTime(m *contact) time.Duration { return ExtraTime(c.own.delay, m.delay) }
 
 // CheckSilence disconnects a member that has been silent for too long, if this node watches or
-// examines the member. The check was planned for due, and is recorded as by RecordCheck.
+// examines the member. The check was planned for the time due, and is recorded as by RecordCheck.
 func (c *Connectivity) CheckSilence(name string, due, now time.Time) (changed bool) {
 	c.RecordCheck(due, now)
 	m := c.members[name]
@@ -229,7 +229,7 @@ func (c *Connectivity) CheckSilence(name string, due, now time.Time) (changed bo
 // CheckStall marks a member as stalled if timeout and the extra time for scheduling delays have passed
 // since the given time. Time in which this process did not run does not count. The caller
 // ensures that the member has left a request unanswered since then, and has sent no message. The check
-// was planned for due.
+// was planned for the time due.
 func (c *Connectivity) CheckStall(name string, since time.Time, timeout time.Duration, due, now time.Time) (changed bool) {
 	m := c.members[name]
 	if m == nil {

@@ -72,7 +72,7 @@ const newsPace = 50 * time.Millisecond
 // the last call of Sent, except rows about this member or from this member. If f has sent no rows, News
 // returns these rows as well. The rows have at most MaxRows bytes, and upTo is the version for Sent. If
 // News returns rows, the caller must call Sent once the rows are queued, and then News again. Otherwise
-// wait is the time after which the caller must call News again, or 0 if no call is due before the table
+// the result wait is the time after which the caller must call News again, or 0 if no call is due before the table
 // changes.
 func (c *Connectivity) News(f *Feed, name string, now time.Time) (rows []Row, upTo uint64, wait time.Duration) {
 	if f.version == c.version {

@@ -29,7 +29,7 @@ func (r *RunningClock) Plan(due time.Duration) { r.due, r.planned = due, true }
 // Due returns the time at which the next check is due. It reports false if none is planned.
 func (r *RunningClock) Due() (due time.Duration, planned bool) { return r.due, r.planned }
 
-// Read returns the time on the clock at now. From the time at which a check is overdue until
+// Read returns the time on the clock at the time now. From the time at which a check is overdue until
 // that check, the clock does not move.
 func (r *RunningClock) Read(now time.Duration) time.Duration {
 	if r.isOverdue(now) {

@@ -26,7 +26,7 @@ func (s *Silence) Restart(at time.Time) { *s = Silence{start: at, checked: at} }
 // Start returns the time that was passed to Restart.
 func (s *Silence) Start() time.Time { return s.start }
 
-// Check performs the check that was planned for due, and reports whether the silence has
+// Check performs the check that was planned for the time due, and reports whether the silence has
 // lasted for limit.
 func (s *Silence) Check(limit time.Duration, due, now time.Time) (exceeded bool) {
 	late := now.Sub(due) > DelayTolerance
@@ -53,14 +53,14 @@ type schedulingDelay struct {
 	recorded time.Time
 }
 
-// record updates the delay by a check that was planned for due and runs at now.
+// record updates the delay by a check that was planned for the time due and runs at the time now.
 func (d *schedulingDelay) record(due, now time.Time) {
 	d.delay = min(max(now.Sub(due), d.delay-now.Sub(d.recorded)/4), maxDelay)
 	d.recorded = now
 }
 
 // ExtraTime returns the additional time that a member has to answer if this process has the
-// scheduling delay own, and the member has reported the given delay.
+// scheduling delay in the argument own, and the member has reported the given delay.
 func ExtraTime(own, reported time.Duration) time.Duration {
 	extra := min(max(own, reported), maxDelay)
 	if extra < DelayTolerance {

@@ -342,7 +342,7 @@ func (f *fleet) failures() []string {
 	return slices.Clone(f.broken)
 }
 
-// await waits until the function until returns true. It calls until with f.mu held. It
+// await waits until the given function returns true. It locks f.mu for each call. It
 // returns an error if gateways have broken a promise or the wait takes too long, and the
 // cause of ctx if ctx is done.
 func (f *fleet) await(ctx context.Context, until func() bool) error {

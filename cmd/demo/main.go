@@ -147,7 +147,7 @@ func (m *monitor) run(ctx context.Context, s *screen) (over int64, err error) {
 	return time.Now().UnixNano(), err
 }
 
-// show draws the table on a terminal until end is called. Elsewhere it prints the table,
+// show draws the table on a terminal until the returned function is called. Elsewhere it prints the table,
 // except in a soak.
 func (m *monitor) show(ctx context.Context, s *screen) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)

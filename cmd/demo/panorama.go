@@ -216,7 +216,7 @@ func (f *fleet) trim() {
 	f.all = slices.DeleteFunc(f.all, func(inc *incarnation) bool { return f.current[inc.gateway] != inc }) // dropped incarnations have ended
 }
 
-// newest returns the last maxKept elements of all.
+// newest returns the last maxKept elements of a slice.
 func newest[T any](all []T) []T { return slices.Delete(all, 0, max(0, len(all)-maxKept)) }
 
 var errBusy = errors.New("other buttons are being pressed: try again")

@@ -66,7 +66,7 @@ func (f *fleet) instructions(page string) string {
 	return b.String()
 }
 
-// servePage serves the page at an address that only this machine reaches, until end is
+// servePage serves the page at an address that only this machine reaches, until the function end is
 // called. The page needs no password: a user who runs programs on this machine could also
 // send signals to the gateways.
 func servePage(f *fleet, view *panorama) (url string, end func(), err error) {

@@ -41,7 +41,7 @@ func partsWithin(in span, spans []span) (parts []span) {
 // unsettled returns how long a check that was answered without authority may have changed
 // counts, and whether a gateway stood still during the check. If so, the owner answers
 // late, and its units are refunded. A copy refunds the newest units, whichever these are.
-// still is a result of gatewaysStill.
+// The argument still is a result of gatewaysStill.
 func unsettled(check span, still []span) (span, bool) {
 	if len(partsWithin(check, still)) == 0 {
 		return span{}, false

@@ -59,7 +59,7 @@ func (a *answer) hasTimedOut() bool {
 }
 
 // startTraffic sends requests through the gateways until ctx is done or the caller calls
-// end, which returns when all have been answered. A request that cannot be sent in time
+// the function end, which returns when all requests have been answered. A request that cannot be sent in time
 // because all workers wait is not sent. m.draw returns for each worker a function that
 // draws the account of a request.
 func (m *monitor) startTraffic(ctx context.Context) (end func()) {

@@ -363,7 +363,7 @@ func (q *resetCommand) ask(ctx context.Context, c *client) (int, error) {
 	return q.reset(ctx, c, path, "the count is deleted on all members")
 }
 
-// reset sends a reset, and prints done if it has reached all members.
+// reset sends a reset, and prints the text done if the reset has reached all members.
 func (a *asking) reset(ctx context.Context, c *client, path, done string) (int, error) {
 	var answer struct {
 		NotReached []string `json:"not_reached"`

@@ -55,7 +55,7 @@ func middleware(l *framework.Limits[*echo.Context], err error) (echo.MiddlewareF
 	}, nil
 }
 
-// serve runs next. The request ends when next returns. The HTTPErrorHandler responds to
+// serve calls the handler next. The request ends when next returns. The HTTPErrorHandler responds to
 // an error later, with the status of the error.
 func serve(c *echo.Context, next echo.HandlerFunc, a *httplimit.Admission) error {
 	own := c.Response()

@@ -151,7 +151,7 @@ func (s *Service) headers(items []item) (fields []*core.HeaderValue) {
 	return fields
 }
 
-// isNearer reports whether the header fields describe this item rather than other.
+// isNearer reports whether the header fields describe this item rather than the other item.
 func (it *item) isNearer(other *item) bool {
 	if it.over != other.over {
 		return it.over

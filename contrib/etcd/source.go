@@ -43,7 +43,7 @@ func (s *Source) Name() string {
 	return "etcd://" + strings.Join(hosts, ",") + "/" + strings.TrimPrefix(s.options.Key, "/")
 }
 
-// Next returns the present text if its version is not known, and otherwise waits for one. A
+// Next returns the present text if its version is not the known one, and otherwise waits for another version. A
 // missing key is an error that wraps fs.ErrNotExist. After any other error, the next call
 // connects again.
 func (s *Source) Next(ctx context.Context, known string) (rules.Text, error) {
@@ -71,7 +71,7 @@ func (s *Source) Close() error {
 	return nil
 }
 
-// nextText returns the text of the key as soon as its version differs from known. It reads the key at once,
+// nextText returns the text of the key as soon as its version differs from the known one. It reads the key at once,
 // after each change, and after each poll interval.
 func (s *Source) nextText(ctx context.Context, known string) (rules.Text, error) {
 	if err := s.connect(ctx); err != nil {

@@ -68,7 +68,7 @@ func (s *Source) Name() string {
 	return "postgres://" + host + "/" + s.config.Database + "/weir_rules/" + s.name
 }
 
-// Next returns the present text if its version is not known, and otherwise waits for one. A
+// Next returns the present text if its version is not the known one, and otherwise waits for another version. A
 // missing row is an error that wraps fs.ErrNotExist. After any other error, the next call
 // connects again.
 func (s *Source) Next(ctx context.Context, known string) (rules.Text, error) {

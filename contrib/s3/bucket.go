@@ -109,8 +109,8 @@ func reserve(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithDeadline(ctx, deadline.Add(-min(cleanupTimeout, time.Until(deadline)/10)))
 }
 
-// Load calls read sequentially, with the newest snapshot of each node for which mine
-// reports true. If read returns an error, or the object cannot be read, Load tries the
+// Load calls the function read sequentially, with the newest snapshot of each node for which the
+// function mine reports true. If read returns an error, or the object cannot be read, Load tries the
 // previous snapshot of the node, if there is one. The errors are joined, each with its
 // key, and nil if there is no snapshot. Once ctx is done, Load reads no more snapshots.
 func (b *Bucket) Load(ctx context.Context, mine func(node string) bool, read func(node string, r io.Reader) error) error {
@@ -141,7 +141,7 @@ func (b *Bucket) Load(ctx context.Context, mine func(node string) bool, read fun
 // key without the prefix, as [Bucket.Get] expects it.
 func (b *Bucket) List(ctx context.Context) ([]snapshot.Entry, error) { return b.list(ctx, "") }
 
-// Get calls read with the snapshot at a Path of [Bucket.List], and returns the error of
+// Get calls the function read with the snapshot at a Path of [Bucket.List], and returns the error of
 // read. The error is fs.ErrNotExist if the object does not exist, for example because a
 // node has replaced the snapshot.
 func (b *Bucket) Get(ctx context.Context, path string, read func(r io.Reader) error) error {

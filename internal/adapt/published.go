@@ -13,7 +13,7 @@ func (s *State) Encode() []byte {
 }
 
 // Follow returns s with the shared part of another node's State. If the time of the last change is after now,
-// because the clock of the other node is ahead, the State counts as changed at now.
+// because the clock of the other node is ahead, the State counts as changed at the time now.
 func (s State) Follow(value []byte, now time.Time) (State, error) {
 	next := s
 	next.Factor, next.Ceiling, next.Reason, next.At, next.Until = 0, 0, Unchanged, time.Time{}, time.Time{}

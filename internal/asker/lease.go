@@ -267,8 +267,8 @@ func (e *lease) measure(t countsync.Time) {
 	e.pace = max(pace, (e.pace+pace)/2)
 }
 
-// learn records the lease in the result r of an ask that was sent to the owner at the time sent. t
-// is the present time.
+// learn records the lease in the result r of an ask that was sent to the owner at the time sent. The
+// argument t is the present time.
 func (l *leases) learn(a *wire.Ask, r *wire.Result, owner uint64, sent, t countsync.Time) {
 	s := l.set(a.ID)
 	if s == nil {
@@ -342,8 +342,8 @@ func (l *leases) end(id bucket.ID, number uint64) {
 }
 
 // sweep visits a set. It ends expired leases, or all leases after stop, and appends the asks for leases
-// that should be renewed to renew. wait is the time until such an ask may be repeated. lives reports whether the
-// set still has leases.
+// that should be renewed to the slice renew. The argument wait is the time until such an ask may be repeated. The
+// result lives reports whether the set still has leases.
 func (l *leases) sweep(set int, t countsync.Time, wait time.Duration, renew []wire.Ask) (_ []wire.Ask, lives bool) {
 	s := &l.sets.Load()[set]
 	s.mu.Lock()

@@ -28,7 +28,7 @@ type answerer struct {
 // a member that has not answered may still execute it. If a take or a debit is executed twice,
 // HandleLate refunds the units of the late response.
 //
-// begun is the present time. The caller passes it, so that a check whose first member answers reads
+// The argument begun is the present time. The caller passes it, so that a check whose first member answers reads
 // the clock only once.
 func (c *Checks) ask(ctx context.Context, v *view.View, begun countsync.Time, route view.Route, op wire.Op, flags uint8, asks []wire.Ask, results []wire.Result) (target answerer, err error) {
 	trip := c.depart(ctx)

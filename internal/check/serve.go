@@ -130,7 +130,7 @@ func (s *serving) admit(r *request, now int64) bool {
 }
 
 // overdueAfter returns how long a request may wait here before this node drops the request. The
-// asker gives up after wait, but does not count the time in which its process does not run. While
+// asker gives up after the time wait, but does not count the time in which its process does not run. While
 // this node does not run, the asker may not run either, so the request may wait here for twice as
 // long. If a grant arrives after the asker has given up, the asker refunds the grant.
 func overdueAfter(wait time.Duration) time.Duration { return 2 * wait }

@@ -16,7 +16,7 @@ import (
 var ErrUnreached = errors.New("weir: the owner was not reached")
 
 // Call sends a peer a request that is not a check: h, followed by body. It waits for the
-// answer for at most wait, and returns the body of the answer. The error is an error of
+// answer for at most the time wait, and returns the body of the answer. The error is an error of
 // package cluster, the error of ctx, ErrUnreached, or an error of wire.ParseResponse.
 func Call(ctx context.Context, peer cluster.Peer, h wire.Header, body []byte, wait time.Duration) ([]byte, error) {
 	answer, err := peer.Ask(ctx, Request(h, body), nil, wait)

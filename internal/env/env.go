@@ -27,8 +27,8 @@ func (e *Env) RunFor(from Sender, f func(context.Context)) bool {
 	return e.TryFor(from, f)
 }
 
-// IsFenced reports whether this node may have been frozen, given the time now that a check has read
-// from Now (see view.Current.IsFenced).
+// IsFenced reports whether this node may have been frozen, given the time that a check has read
+// with Now (see view.Current.IsFenced).
 func (e *Env) IsFenced(v *view.View, now int64) bool {
 	return e.Current.IsFenced(v, e.MonotonicAt(now))
 }

@@ -141,7 +141,7 @@ func (h *Handover) Run() {
 func (h *Handover) Stir() { env.Signal(h.stirred) }
 
 // sweep makes the stream forget old resets, and tallies whose units have recovered. It calls
-// Sweep once for each collectEvery in the time since, but at least once and at most maxSweeps
+// Sweep once for each collectEvery in the given time, but at least once and at most maxSweeps
 // times.
 func (h *Handover) sweep(since time.Duration) {
 	for range min(max(1, since/collectEvery), maxSweeps) {

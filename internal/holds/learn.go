@@ -80,7 +80,7 @@ func (k *known) load() countsync.Ranges {
 }
 
 // KnowsHolds reports whether this node has the information about holds that is necessary to execute
-// op at time now of the monotonic clock.
+// op at the time now of the monotonic clock.
 func (h *Holds) KnowsHolds(v *view.View, as view.Standing, op wire.Op, a *wire.Ask, now int64) bool {
 	switch as {
 	case view.AsOwner:
@@ -186,7 +186,7 @@ func (h *Holds) beginRound(v *view.View) <-chan struct{} {
 	return round
 }
 
-// ask reads the holds and records of all other reachable members from the page first on, merges
+// ask reads the holds and records of all other reachable members, beginning with the given page, merges
 // them, and reports whether all of these members have answered. Each request takes at most
 // Timeout/2.
 func (h *Holds) ask(ctx context.Context, v *view.View, first page) (answered bool) {
@@ -199,7 +199,7 @@ func (h *Holds) ask(ctx context.Context, v *view.View, first page) (answered boo
 	return !silent.Load()
 }
 
-// askMember reads and merges the pages of a member from the page first on.
+// askMember reads and merges the pages of a member, beginning with the given page.
 func (h *Holds) askMember(ctx context.Context, v *view.View, member uint64, first page) error {
 	for next := first; ctx.Err() == nil; {
 		next.end, next.ranges = first.end, first.ranges

@@ -166,7 +166,7 @@ type shardSet [shards / 8]byte
 func (b *shardSet) add(shard int)           { b[shard/8] |= 1 << (shard % 8) }
 func (b *shardSet) contains(shard int) bool { return b[shard/8]&(1<<(shard%8)) != 0 }
 
-// call sends a request to a member, and returns the answer that arrives within wait. The error is
+// call sends a request to a member, and returns the answer that arrives within the time wait. The error is
 // env.ErrUnreached if the member is not reached, errLate if this node was frozen in the meantime,
 // or an error of env.Call.
 func (h *Holds) call(ctx context.Context, v *view.View, member uint64, op wire.Op, body []byte, wait time.Duration) ([]byte, error) {

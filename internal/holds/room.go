@@ -38,7 +38,7 @@ type quota struct {
 	size int
 }
 
-// fits reports whether there is room for another hold if used places are in use. If all places of
+// fits reports whether there is room for another hold if the given number of places is in use. If all places of
 // the quota are in use, it takes more of them from the room.
 func (q *quota) fits(used int) bool {
 	for used >= q.size && used < q.room.most {

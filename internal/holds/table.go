@@ -364,7 +364,7 @@ const mostHeld = 1 << 60
 const lookAtOnce = 256
 
 // visitEntries calls f with the entries of ids in ranges that have not expired. It begins with the
-// entry before the index from and goes down to the first, with at most lookAtOnce entries under one
+// entry before the index in the argument from, and goes down to the first, with at most lookAtOnce entries under one
 // lock. The result is the argument from of the next call, or 0 at the end. No entry is missed: an
 // entry only moves down, into the place of another entry.
 func (t *table) visitEntries(shard, from int, ranges countsync.Ranges, now int64, f func(*entry)) (next int) {

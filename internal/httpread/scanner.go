@@ -115,7 +115,7 @@ func (s *Scanner) Next() {
 	s.state, s.depth, s.listed = beforeValue, 0, 0
 }
 
-// Sum returns the first sum that is found. Otherwise all is false, and sum is the largest sum of the
+// Sum returns the first sum that is found. Otherwise the result all is false, and sum is the largest sum of the
 // numbers that were found.
 func (s *Scanner) Sum() (sum int64, all bool) {
 	found := s.found

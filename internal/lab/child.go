@@ -63,7 +63,7 @@ func StartCommand(cmd *exec.Cmd, line func([]byte)) (*Child, error) {
 	})
 }
 
-// startCommand starts a command, and passes its standard output to read. When read
+// startCommand starts a command, and passes its standard output to the function read. When read
 // returns, the goroutine waits for the child.
 func startCommand(cmd *exec.Cmd, read func(io.Reader)) (c *Child, err error) {
 	c = &Child{Cmd: cmd, ended: make(chan struct{}), last: Text{Most: lastBytes}}
@@ -112,7 +112,7 @@ func (c *Child) Stop(within time.Duration) error {
 	return c.Await(within)
 }
 
-// Await waits until the child has ended. If that takes longer than within, Await kills the child
+// Await waits until the child has ended. If that takes longer than the given time, Await kills the child
 // and returns ErrLate. Otherwise the error is that of exec.Cmd.Wait: an *exec.ExitError if the
 // exit status is not 0, or a signal ended the child.
 func (c *Child) Await(within time.Duration) error {

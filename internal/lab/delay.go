@@ -68,7 +68,7 @@ func (l *SchedulingDelay) Start(every, slack time.Duration) {
 	}()
 }
 
-// woken ends the current sleep, and plans a sleep of length next, or none if next is zero.
+// woken ends the current sleep, and plans a sleep of the given length, or none if the length is zero.
 func (l *SchedulingDelay) woken(next time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -32,7 +32,7 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 // awaitPause is the pause of Await between two calls of done.
 const awaitPause = 5 * time.Millisecond
 
-// Await waits until done returns true, and reports whether done did so within the given time
+// Await waits until the function done returns true, and reports whether it did so within the given time
 // and before ctx was done.
 func Await(ctx context.Context, within time.Duration, done func() bool) bool {
 	ctx, cancel := context.WithTimeout(ctx, within)

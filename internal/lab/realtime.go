@@ -11,8 +11,8 @@ import (
 // GiveUp is the maximum duration of a wait. Only a fault makes a wait so long.
 const GiveUp = time.Minute
 
-// Eventually waits until done returns true, and fails the test after GiveUp. It calls
-// done in the goroutine of the test, so done may end the test.
+// Eventually waits until the function done returns true, and fails the test after GiveUp. It calls
+// the function in the goroutine of the test, so that the function may end the test.
 func Eventually(t testing.TB, what string, done func() bool) {
 	t.Helper()
 	for begun := time.Now(); !done(); time.Sleep(time.Millisecond) {

@@ -49,8 +49,8 @@ func InFlight(admitted []Interval, moment int64, roundTrip time.Duration) (units
 }
 
 // JudgeWindows compares the half-open windows of the given length over the admissions of
-// a key with their bounds. The bound of a window is most, and the Extra of its
-// occasions. JudgeWindows updates found, which has the fullest window of each kind over all
+// a key with their bounds. The bound of a window is the sum of the argument most and
+// the Extra of its occasions. JudgeWindows updates the slice found, which has the fullest window of each kind over all
 // keys. A window ends with the last admission at the latest, so that a later occasion
 // loosens no bound.
 //

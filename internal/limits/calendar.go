@@ -87,8 +87,8 @@ type Windows struct {
 // of Per.
 func NewWindows(unit Unit, zone *time.Location) *Windows { return &Windows{unit: unit, zone: zone} }
 
-// Numbers returns whole with the Start and the Per of the window that contains now. whole must
-// be the same in all calls, because Numbers keeps the result until the window ends.
+// Numbers returns the given limit with the Start and the Per of the window that contains the time now. The
+// argument must be the same limit in all calls, because Numbers keeps the result until the window ends.
 func (w *Windows) Numbers(whole *bucket.Limit, now int64) *bucket.Limit {
 	l := w.open.Load()
 	if l != nil && now >= l.Start && now < l.Start+int64(l.Per) {
@@ -104,7 +104,7 @@ func (w *Windows) Numbers(whole *bucket.Limit, now int64) *bucket.Limit {
 	return l
 }
 
-// Align returns the time from now until a window ends, for a decision that states it as after. A debt
+// Align returns the time from now until a window ends. The argument after is that time as the decision states it. A debt
 // lasts until the end of the next window. The deciding node knows only the length of the open window,
 // and assumes that the next window has the same length.
 func (w *Windows) Align(after time.Duration, now int64) time.Duration {

@@ -213,7 +213,7 @@ func (o *Owner) refund(a *wire.Ask, l *bucket.Limit, now int64) {
 	}
 }
 
-// debit spends units even if there is no room for them: at the time of the receipt's units, or now
+// debit spends units even if there is no room for them: at the time of the receipt's units, or at the time now
 // if there is no receipt. If the receipt's units no longer count, debit spends no units, and the
 // result is not Allowed. Like refund, debit treats units that were granted without authority as
 // part of the newest units.

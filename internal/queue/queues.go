@@ -86,8 +86,8 @@ type waiter struct {
 func New(cfg Config) *Queues { return &Queues{cfg: cfg} }
 
 // Turn waits until the caller is the first waiter on this node for a hold of an ID. The caller then
-// asks until it has the hold, and must call next at the end. The error is env.ErrClosed or the
-// error of ctx; next must be called after an error as well.
+// asks until it has the hold, and must call the function next at the end. The error is env.ErrClosed
+// or the error of ctx; the function must be called after an error as well.
 func (l *Queues) Turn(ctx context.Context, id bucket.ID) (next func(), err error) {
 	w := &waiter{first: make(chan struct{}, 1)}
 	s := l.shard(id)

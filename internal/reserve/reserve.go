@@ -214,7 +214,7 @@ func (v *Reservation) replaceEstimate(numbers *bucket.Limit, actual int64) {
 }
 
 // timeOfReceipt returns the time of a receipt by the monotonic clock of this node, which received
-// the answer at now. This time is the start of a window, the time of an entry in a log, or the
+// the answer at the time now. The result is the start of a window, the time of an entry in a log, or the
 // time at which a bucket has drained.
 func timeOfReceipt(a *wire.Ask, r *wire.Result, now int64) int64 {
 	switch a.Limit.Algorithm {

@@ -145,7 +145,7 @@ func (t *OutageTracker) MayRest() bool {
 }
 
 // Resume ends a rest: the caller calls it with the first event after MayRest. The facts of the last
-// Observe were true until now, so the next outage begins at now or later.
+// Observe were true until the time now, so the next outage begins at that time or later.
 func (t *OutageTracker) Resume(now int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -41,8 +41,8 @@ type entry struct {
 	count, over float64
 }
 
-// newSketch returns a sketch with the given number of counters, at least one. halfLife is
-// above zero, in the unit of now.
+// newSketch returns a sketch with the given number of counters, at least one. The
+// argument halfLife is above zero, and has the same unit as the argument now.
 func newSketch(size int, halfLife, now int64) *sketch {
 	return &sketch{at: make(map[[16]byte]int32), size: size, halfLife: halfLife, halved: now}
 }

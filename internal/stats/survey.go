@@ -146,7 +146,7 @@ func (s *Survey) Top(ctx context.Context, most int) (t ClusterTop, err error) {
 	return t, nil
 }
 
-// heldKeys returns the held units of the keys of InFlight limits among all. It takes at most TopWait.
+// heldKeys returns the held units of those of the given keys whose limit is InFlight. It takes at most TopWait.
 func (s *Survey) heldKeys(ctx context.Context, all []TopKey) []HeldKey {
 	ctx, cancel := context.WithTimeout(ctx, TopWait)
 	defer cancel()
@@ -195,8 +195,8 @@ func (s *Survey) isMasked(limit, key string, id [16]byte) bool {
 }
 
 // askAll sends op to every other member that this node can reach, and waits for each for at
-// most wait. The error of a member that it cannot reach is cluster.ErrDisconnected. own
-// returns the answer of this node. The answers and the errors are in the order of the view's
+// most the time wait. The error of a member that it cannot reach is cluster.ErrDisconnected. The function
+// own returns the answer of this node. The answers and the errors are in the order of the view's
 // members.
 func askAll[T any](ctx context.Context, s *Survey, op wire.Op, wait time.Duration, parse func([]byte) (T, error), own func() T) (v *view.View, all []T, errs []error) {
 	v = s.cfg.Env.View()

@@ -69,7 +69,7 @@ func SkipUnlessFull(t testing.TB, shownBy string) {
 	}
 }
 
-// PickFull returns the number of repetitions of a test: few in the default run, and all in the full
+// PickFull returns the number of repetitions of a test: the argument few in the default run, and the argument all in the full
 // run. It logs how many repetitions the default run omits.
 func PickFull(t testing.TB, few, all int) int {
 	t.Helper()

@@ -2,8 +2,8 @@ package testenv
 
 import "testing"
 
-// PickRace returns the number of repetitions of a test: few under the race detector, which learns
-// no more from further repetitions, and all otherwise.
+// PickRace returns the number of repetitions of a test: the argument few under the race detector, which
+// learns no more from further repetitions, and the argument all otherwise.
 func PickRace(few, all int) int {
 	if Race {
 		return few
@@ -19,8 +19,8 @@ func SkipOneGoroutine(t testing.TB) {
 	}
 }
 
-// SkipAlike skips a long test under the race detector, because the goroutines of the test named
-// other access the same memory.
+// SkipAlike skips a long test under the race detector, because the goroutines of another test,
+// which the argument names, access the same memory.
 func SkipAlike(t testing.TB, other string) {
 	t.Helper()
 	if Race {

@@ -271,8 +271,8 @@ func (v *View) isScattered(now int64) bool {
 	return v.Side < len(v.Points) || v.isHealing(now)
 }
 
-// strays reports whether a member is missing, or a member other than gone was missing until just
-// now. The member gone has left the roster.
+// strays reports whether a member with points is missing, or whether a member other than the given one was
+// missing until just now. The given member has left the roster.
 func (v *View) strays(gone uint64, now int64) bool {
 	return slices.ContainsFunc(v.Points, func(i int) bool { return v.Next[i] < 0 }) ||
 		v.isHealing(now) && slices.ContainsFunc(v.back, func(member uint64) bool { return member != gone })

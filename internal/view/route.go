@@ -74,14 +74,14 @@ func (v *View) successor(id bucket.ID) int {
 	return v.firstHere(id, func(int) bool { return true })
 }
 
-// firstHere returns the first member in ring order that is on this side and for which wanted
-// returns true.
+// firstHere returns the first member in ring order that is on this side and for which the
+// function wanted returns true.
 func (v *View) firstHere(id bucket.ID, wanted func(i int) bool) int {
 	return v.findFirst(id.Hi, func(i int) bool { return v.Next[i] >= 0 && wanted(i) })
 }
 
-// findFirst returns the first member in ring order for which wanted returns true, -1 if there is
-// none.
+// findFirst returns the first member in ring order for which the function wanted returns true, -1 if
+// there is none.
 func (v *View) findFirst(hash uint64, wanted func(i int) bool) int {
 	var room [16]int
 	for most := 4; ; most *= 4 {

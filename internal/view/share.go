@@ -184,8 +184,8 @@ func (v *View) missingAreAway() bool {
 	return !v.Complete && !slices.ContainsFunc(v.Points, func(i int) bool { return v.Next[i] < 0 && !v.Away[i] })
 }
 
-// RetryAfter returns the time until the caller should ask again, given the time after that the
-// count has returned. Until the missing members are known, the share of this node alone may be
+// RetryAfter returns the time until the caller should ask again. The argument after is the time that
+// the count has returned. Until the missing members are known, the share of this node alone may be
 // empty. Another member may answer long before a share of this node would have room.
 func (v *View) RetryAfter(as Standing, source wire.Source, after time.Duration) time.Duration {
 	if as == AsSelf && source == wire.Budget && !v.missingAreAway() {

@@ -2,8 +2,8 @@ package wire
 
 import "time"
 
-// clampDuration returns n units of time, 0 if n is negative, and most if n units are more than most.
-// unit and most must be above 0. The result never overflows, so no sender decides how long this
+// clampDuration returns n times unit. It returns 0 if n is negative, and the maximum, the argument most,
+// if the product is above it. The arguments unit and most must be above 0. The result never overflows, so no sender decides how long this
 // process waits or remembers.
 func clampDuration[N int64 | uint16 | uint32 | uint64](n N, unit, most time.Duration) time.Duration {
 	if n <= 0 {

@@ -39,7 +39,7 @@ func (c *Cursor) Err() error {
 // Remaining returns the number of unread bytes.
 func (c *Cursor) Remaining() int { return len(c.rest) }
 
-// Number reads a number. A number above most is invalid.
+// Number reads a number. A number above the given maximum is invalid.
 func (c *Cursor) Number(most uint64) uint64 {
 	v, n := binary.Uvarint(c.rest)
 	if n <= 0 || v > most {

@@ -39,7 +39,7 @@ func KeysThat(n int, wanted func(key string) bool) []string {
 	return split(text.String())
 }
 
-// split returns the keys that are concatenated in all.
+// split returns the keys that are concatenated in a text.
 func split(all string) []string {
 	keys := make([]string, len(all)/KeyBytes)
 	for i := range keys {

@@ -170,8 +170,8 @@ func (p *Port) closeAndTakeIn() {
 	defer p.accepting.Unlock()
 }
 
-// wait waits while a connection is open that arrived or was used within age. It waits for
-// at most age, or until ctx is done. It measures the time in ticks. During the first two
+// wait waits while a connection is open that arrived or was used within the time age. It waits for
+// at most that time, or until ctx is done. It measures the time in ticks. During the first two
 // ticks every connection counts as just arrived, so that a process that was paused first
 // reads the data that has arrived.
 func (p *Port) wait(ctx context.Context, age time.Duration, open func(since int64) bool) {

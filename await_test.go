@@ -29,8 +29,8 @@ func edit(n *Node, change func(v *view.View)) {
 	})
 }
 
-// delayAuthority makes owner wait for authority over all ranges that it holds. In the view of
-// other, the authority was transferred to owner. It arrives when come is called.
+// delayAuthority makes the node owner wait for authority over all ranges that it holds. In the view of the
+// other node, the authority was transferred to the owner. It arrives when the caller calls come.
 func delayAuthority(t *testing.T, owner, other *Node) (come func()) {
 	t.Helper()
 	v := owner.handover.View()

@@ -51,7 +51,7 @@ const (
 	FailClosed
 )
 
-// Calendar selects windows of a FixedWindow that begin with a day, week or month in Limit.Zone.
+// Calendar makes the windows of a FixedWindow begin with a day, week or month in Limit.Zone.
 type Calendar uint8
 
 const (
@@ -195,7 +195,7 @@ func (c *Calendar) UnmarshalText(name []byte) error {
 	return limits.Calendars.UnmarshalText((*uint8)(c), name)
 }
 
-// Ban bans the keys of a limit that are denied too often. The zero Ban bans none. A banned key is denied
+// Ban bans keys that a limit denies too often. The zero Ban bans none. A banned key is denied
 // every check and Peek until the ban ends or Limiter.Reset releases it. A Wait waits for the end of the
 // ban. Debits and refunds count as usual.
 //

@@ -195,8 +195,8 @@ type PastOutage struct {
 	Decisions    uint64    // checks of this node during the outage, as in OutageStats
 }
 
-// Outages returns the most recent outages of this node that have ended, at most 20, newest
-// first. Outages before Start are not included.
+// Outages returns the last outages of this node, newest first. It returns at most 20, and none that has
+// not ended. Outages before Start are not included.
 func (n *Node) Outages() []PastOutage {
 	return convert(n.outage.PastOutages(), func(o stats.PastOutage) PastOutage { return PastOutage(o) })
 }

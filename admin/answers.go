@@ -291,7 +291,7 @@ type Take struct {
 type Totals struct {
 	Answered  []string            `json:"answered"` // names of members, sorted
 	Missing   []string            `json:"missing"`
-	Decisions map[string]Outcomes `json:"decisions"` // by source
+	Decisions map[string]Outcomes `json:"decisions"` // keyed by source
 	Limits    map[string]Total    `json:"limits"`
 }
 

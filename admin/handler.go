@@ -109,12 +109,12 @@ type api struct {
 	node        *weir.Node
 	book        *rules.Book           // nil without rules
 	lenient     *httplimit.Middleware // decides by book; nil without a book
-	strict      *httplimit.Middleware // as lenient, but refuses ambiguous paths
+	strict      *httplimit.Middleware // like lenient, but refuses ambiguous paths
 	gate        *gate                 // nil if every client may ask
 	log         *slog.Logger
 	failed      loglimit.Line // limits how often the log reports failed requests
 	stepTimeout time.Duration
-	routes      map[string]map[string]route // by path, then by method
+	routes      map[string]map[string]route // keyed by path, then by method
 	csrf        http.CrossOriginProtection  // needed because a browser sends its client certificate with cross-origin requests, too
 	page        http.Handler                // nil without a page
 	usageFields *UsageFields                // nil if the usage is not shown

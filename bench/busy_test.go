@@ -312,8 +312,8 @@ func (r *BusyReport) reportKeys(b *testing.B, suffix string, some func(key int) 
 	b.ReportMetric(100*float64(over)/float64(max(1, due)), "%over"+suffix)
 }
 
-// throttle stops a process for 60 ms of each 100 ms, like a CPU quota, until done is
-// closed.
+// throttle stops a process for 60 ms of each 100 ms, like a CPU quota, until the channel done
+// is closed.
 func throttle(p *lab.Child, done <-chan struct{}) {
 	for {
 		_ = p.Freeze()

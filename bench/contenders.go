@@ -26,10 +26,10 @@ type contender struct {
 type place int
 
 const (
-	inRedis   place = iota
-	owned           // by the node that receives the check
-	elsewhere       // by a node in another process
-	nowhere         // another process responds without a decision
+	inRedis   place = iota // Redis decides
+	owned                  // the node that receives the check decides
+	elsewhere              // a node in another process decides
+	nowhere                // another process responds without a decision
 )
 
 func contenders() []contender {

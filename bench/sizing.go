@@ -30,12 +30,12 @@ const sizerRole = "Sizer"
 type Sizer struct {
 	node    *weir.Node
 	limiter *weir.Limiter // admits everything
-	daily   *weir.Limiter // with long-lived counts
+	daily   *weir.Limiter // has long-lived counts
 	banning *weir.Limiter // bans at the first denial
 	checks  *http.Server
 	echo    *worker.Instance
 	asked   int
-	keys    map[string][]string // by SizerLoad.Way
+	keys    map[string][]string // keyed by SizerLoad.Way
 }
 
 // SizerSetup contains the cluster and the sizes of a node.

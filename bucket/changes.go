@@ -69,8 +69,8 @@ func (s *Store) Observe(spent func(id ID, units int64), reset func(id ID, number
 	s.spent, s.wasReset = spent, reset
 }
 
-// Collect appends to list a Change for each count in a part of the store that has changed
-// since it was collected, and for each ID that Touch or Reset has recorded. Each ID is
+// Collect visits a part of the store. It appends to list a Change for each count that has changed
+// since the count was collected, and for each ID that Touch or Reset has recorded. Each ID is
 // appended once, and its count is treated as unchanged afterwards. If hurried is set, Collect
 // appends only counts for which Track has signalled hurry. The order depends on the order of
 // the changes. A concurrent change is in this list or in a later list.

@@ -52,7 +52,7 @@ func (k *count) convert(to Limit, now int64) {
 	}
 }
 
-// used returns the number of units that count at now, as the rule of admission uses it.
+// used returns the number of units that count at the time now, as the rule of admission uses it.
 func (k *count) used(now int64) int64 {
 	h := open(k.g)
 	_, used := k.advance(k.c, &h, now)

@@ -26,7 +26,7 @@ type truth struct {
 	at    int64
 }
 
-// used returns the units that count at now, if a window begins at start.
+// used returns the units that count at the time now, if a window begins at the time start.
 func (o *truth) used(now, start int64) *big.Rat {
 	used := new(big.Rat)
 	switch o.l.Algorithm {
@@ -237,7 +237,7 @@ func leasesAdmitNoMore(t *rapid.T) {
 }
 
 // checkCovered requires that a store counts at least the units that were spent or may still be
-// spent at now, if no other operation happens until then.
+// spent at the time now, if no other operation happens until then.
 func (o *truth) checkCovered(t *rapid.T, s *Store, id ID, now int64, leases []held) {
 	v, units, l := storedCount(s, id, o.l, now)
 	used := rat(int64(units))

@@ -18,7 +18,7 @@ type entry struct {
 	Limit
 	series originSeries
 	first  uint32 // index of the first entry of this limit, as far as findFirst has found it
-	judged int32  // in the first entry: the number of slots that refer to any entry of this limit
+	judged int32  // number of slots that refer to any entry of this limit; used only in the first entry
 }
 
 // originSeries is the origin of a total and its series. The zero value means that the total

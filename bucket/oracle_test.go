@@ -153,7 +153,7 @@ func (o *slidingOracle) unitsIn(start int64) (units int64) {
 	return units
 }
 
-// counting returns the units that count at now, if the open window began at start.
+// counting returns the units that count at the time now, if the open window began at the time start.
 func (o *slidingOracle) counting(start, now int64) int64 {
 	per, before := int64(o.l.Per), o.unitsIn(start-int64(o.l.Per))
 	now = max(now, start)
@@ -174,7 +174,7 @@ func (o *slidingOracle) alignedStart(now int64) int64 {
 	return now - into.Mod(into, big.NewInt(int64(o.l.Per))).Int64()
 }
 
-// windowAt returns the start of the window at now. The open window continues while any units
+// windowAt returns the start of the window at the time now. The open window continues while any units
 // of it or of the previous window count. Otherwise a new window starts.
 func (o *slidingOracle) windowAt(now int64) int64 {
 	per := int64(o.l.Per)

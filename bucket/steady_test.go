@@ -65,7 +65,7 @@ func TestSteadyOrWaitingCallerIsGrantedTheRate(t *testing.T) {
 }
 
 // grantsSteadily reports whether a copy of k grants each unit to a caller that asks steadily
-// from then on.
+// from the given time on.
 func grantsSteadily(k *count, from int64) bool {
 	k = k.clone()
 	for i := range 4 * k.Rate {

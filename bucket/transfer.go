@@ -23,7 +23,7 @@ type Count struct {
 	changed bool
 	age     uint64 // age of the time of the cell
 	ahead   uint64 // how far the newest entry of a log is ahead of now; age is 0 then
-	x, y    uint64 // as in a cell; for a log, y is the time from the oldest to the newest entry
+	x, y    uint64 // fields of the cell; for a log, y is the time from the oldest to the newest entry
 	entries []byte // entries of a log, as in a log; the time of the first entry is 0
 }
 

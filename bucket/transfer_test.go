@@ -157,7 +157,7 @@ func TestPiecesOfALogMakeTheLog(t *testing.T) {
 	})
 }
 
-// logEntries returns the entries of id that count at now.
+// logEntries returns the entries of id that count at the time now.
 func logEntries(t require.TestingT, s *Store, id ID, now int64) []admission {
 	sh, at := s.locate(id)
 	i := sh.find(id, at, &s.placement)

@@ -202,8 +202,8 @@ type View struct {
 	// receives no requests from this node (see ErrStalled). Other nodes do not know this. If Stalled is
 	// nil, no member has stalled.
 	Stalled []bool
-	// Ended[j] reports that the process of Members[j] has ended, because all members of this side that
-	// watch it agree: its kernel closed all connections with them, and refuses new connections.
+	// Ended[j] reports that the process of Members[j] has ended, because all members that watch it from
+	// this side agree: its kernel closed all connections with them, and refuses new connections.
 	// Ended is nil unless Config.ForgetRefused is set.
 	Ended []bool
 }

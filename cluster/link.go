@@ -240,7 +240,7 @@ func (l *link) checkMember(s *session, due, now time.Time) (ponged bool) {
 // further session is replaced, or if the other side closes it because no frames arrive.
 type upkeep struct {
 	*link
-	index int       // in keeper.open
+	index int       // index in keeper.open
 	next  time.Time // when the keeper next checks the appointments
 
 	s       *session         // nil if there is no session

@@ -120,7 +120,8 @@ func (c *memoryConn) wake() {
 	c.changed = make(chan struct{})
 }
 
-// await calls try after each change, until it is done or the deadline has passed.
+// await calls the function try after each change, until try returns true or an error, or until the deadline
+// has passed.
 func (c *memoryConn) await(deadline *time.Time, try func() (done bool, err error)) error {
 	for {
 		c.both.Lock()

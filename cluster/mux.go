@@ -49,10 +49,10 @@ type mux struct {
 	member   func(net.Conn) error                               // returns why the certificate of a stream of gossip is not a member's
 	inspect  func(r io.Reader, isIncoming bool) ([]byte, error) // reads and checks the message of a stream
 
-	streams chan net.Conn                // to gossip
+	streams chan net.Conn                // streams that are passed to gossip
 	serve   func(net.Conn, *pendingConn) // passes a connection to peers, which remove it from pending
 	pending *pending                     // connections that have not identified themselves yet
-	gossips *pending                     // the pending connections that gossip has
+	gossips *pending                     // the part of pending that gossip uses
 	held    atomic.Int64                 // bytes read from the streams in gossips
 
 	ctx    context.Context

@@ -18,7 +18,7 @@ const passPace = 50 * time.Millisecond
 // record has changed the roster, so the number of records is at most that of the roster.
 type passing struct {
 	mu   sync.Mutex
-	due  map[string]passedRecord // by the name of the member that the record is about
+	due  map[string]passedRecord // keyed by the name of the member that the record is about
 	wake chan struct{}
 }
 

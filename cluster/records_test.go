@@ -26,7 +26,7 @@ import (
 	"github.com/weir-go/weir/internal/testenv"
 )
 
-// tlsPair returns the two ends of a connection under TLS by a secret, over here and there.
+// tlsPair returns the two ends of a TLS connection with a secret, over the two given connections.
 func tlsPair(t testing.TB, here, there net.Conn, secret string) (dialler, listener *tlsConn) {
 	id, accepted := identity{secrets: secrets(secret)}, make(chan *tlsConn, 1)
 	go func() {

@@ -35,12 +35,12 @@ type refusals struct {
 	log *slog.Logger
 
 	mu  sync.Mutex
-	all map[string]tally // by reason
+	all map[string]tally // keyed by reason
 }
 
 // tally counts the refusals of a reason.
 type tally struct {
-	count, said uint64    // in all, and up to the last log line
+	count, said uint64    // number of refusals in all, and up to the last log line
 	at          time.Time // time of the last log line
 }
 

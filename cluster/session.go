@@ -98,10 +98,10 @@ type slot struct {
 	answer  []byte        // the asker's buffer, while the asker waits
 	err     error
 	gaveUp  atomic.Int64  // when the asker gave up, in nanoseconds from the start of the session
-	sent    time.Duration // from the start of the session; owned by the goroutine that has the slot
+	sent    time.Duration // when the ask was sent, from the start of the session; owned by the goroutine that has the slot
 	wait    time.Duration // how long the asker waits. Guarded by out.mu
 	until   time.Duration // the deadline on the clock session.running; the constant never once it has passed. Guarded by out.mu
-	proves  time.Duration // until when, from the start of the session, an answer is in time: see Handler.Answered; owned by the goroutine that has the slot
+	proves  time.Duration // latest time of an answer in time, from the start of the session: see Handler.Answered; owned by the goroutine that has the slot
 	wake    chan wake     // holds each reason at most once
 }
 

@@ -73,7 +73,7 @@ type limit struct {
 	hosts   hosts
 	match   func(*http.Request) bool
 	limiter *weir.Limiter
-	name    string // of the limit
+	name    string // name of the limit
 	pauses  pauses
 	logged  loglimit.Line
 	budget  budget

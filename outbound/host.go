@@ -15,9 +15,9 @@ import (
 
 // hosts is a set of hosts, by Limit.Host.
 type hosts struct {
-	name  string // in lower case; empty for every name
+	name  string // host name in lower case; empty for every name
 	port  string // empty for every port
-	below bool   // the names below name
+	below bool   // whether hosts contains the names below name, instead of name
 }
 
 // parseHosts reads a Limit.Host.

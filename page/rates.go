@@ -68,7 +68,7 @@ const forgetAfter = time.Minute
 // use.
 type rates struct {
 	begun  bool
-	before map[string]earlier // by process
+	before map[string]earlier // keyed by process
 	// lately has for each source the number of checks that took at most each of
 	// weir.LatencyBounds, and in the last place the number of all checks. Older checks have less
 	// weight.
@@ -90,8 +90,8 @@ type earlier struct {
 
 // measured is the result of a call of update: the rates since the call before.
 type measured struct {
-	checks    []rate            // by source
-	processes map[string][]rate // by process, then by kind of decision
+	checks    []rate            // a rate for each kind of decision and each source, sorted
+	processes map[string][]rate // the sorted rates of the kinds of decisions, keyed by process
 	latency   []latency
 	limits    []limitRate
 }

@@ -107,7 +107,7 @@ type Counters struct {
 	Process   string // different after a restart
 	Decisions map[weir.Source]weir.Outcomes
 	Latency   map[weir.Source]weir.Latency
-	Limits    map[string]weir.LimitTotals // by the names of limits
+	Limits    map[string]weir.LimitTotals // keyed by the names of limits
 }
 
 // Watched is the use of a limit by a key.

@@ -36,7 +36,7 @@ const pointsPerMember = 512
 type Ring struct {
 	members []string
 	slots   []int32 // the slot of each member in members
-	index   []int32 // by slot: the index in members, or -1 if no member has the slot
+	index   []int32 // indexed by slot: the index in members, or -1 if no member has the slot
 	// pages hold the points. Each page holds the points of an equal part of all hashes, sorted by
 	// hash, then by the name of the member. A member owns the hashes after the previous point, up to
 	// and including the point of the member.

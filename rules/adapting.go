@@ -61,7 +61,7 @@ func newAdapter(b *Book) *adapter { return &adapter{book: b, decisions: make(map
 type adapter struct {
 	book       *Book
 	limiter    *weir.Limiter
-	decisions  map[string]*decision // by rule
+	decisions  map[string]*decision // keyed by rule
 	serving    string               // members with the state Serving at the last call of run
 	last       time.Time            // time of the last call of run
 	unreported loglimit.Line

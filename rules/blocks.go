@@ -55,10 +55,10 @@ func (b *Block) setName(name string) error {
 // blocks are the Blocks of operators in a Snapshot.
 type blocks struct {
 	clients[[16]byte]
-	keys           []map[[16]byte]*Block // by Rule.Index; nil if no key of the rule is blocked
+	keys           []map[[16]byte]*Block // indexed by Rule.Index; nil if no key of the rule is blocked
 	all            []*Block              // also those of rules that are not in the file
 	users, apiKeys *weir.Limiter         // for the IDs of users and API keys
-	ofRules        []*weir.Limiter       // by Rule.Index, for the IDs of keys; nil if no key is blocked
+	ofRules        []*weir.Limiter       // indexed by Rule.Index, for the IDs of keys; nil if no key is blocked
 }
 
 // newBlockIDs returns a Limiter for the IDs of a kind of Blocks. It counts nothing. Its name begins

@@ -33,7 +33,7 @@ type Book struct {
 	seenErr   error                        // the reason why that text was refused; nil if it was not
 	accepted  string                       // hash of the text of the source that was last put in force
 	revision  uint64                       // revision of the published values
-	records   map[string]record            // by the name of the published value
+	records   map[string]record            // keyed by the name of the published value
 	nextPast  time.Time                    // time of the next end of a published value, or change of a time window; zero if there is none
 	swapped   time.Time                    // time of the last swap, by the wall clock
 	openTimes []string                     // names of the time windows that are open
@@ -64,7 +64,7 @@ type BookOptions struct {
 	Logger *slog.Logger  // slog.Default if nil. The Logger never receives a key
 	Poll   time.Duration // interval at which Open reads the file even if no event reports a change; 5 s if zero
 
-	// Cache is a file, of mode 0600, in which the Book keeps the last text of its source that was in force, and
+	// Cache is a file, of mode 0600, in which the Book keeps the last text from its source that was in force, and
 	// beside it the last published text. A Book starts with the text of the cache if the first text of the source
 	// is invalid or has a lower version, or cannot be read within 5 s. Each Book needs its own file. No cache if empty.
 	Cache string

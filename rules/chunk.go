@@ -34,12 +34,12 @@ const (
 // textHead describes a published text.
 type textHead struct {
 	Hash   string `json:"hash"`   // SHA-256 of the text, in hexadecimal digits
-	Size   int    `json:"size"`   // of the text, in bytes
+	Size   int    `json:"size"`   // length of the text in bytes
 	ID     string `json:"id"`     // first 16 hexadecimal digits of the SHA-256 of the compressed text
 	Chunks int    `json:"chunks"` // number of chunks
 	Control
 
-	version   uint64 // of the rules
+	version   uint64 // version of the rules
 	published uint64 // version of the published values
 }
 

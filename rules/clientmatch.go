@@ -16,8 +16,8 @@ type Clients struct {
 
 	apiKeys  []string
 	networks networks[struct{}]
-	users    map[string]bool // by Users
-	keys     map[string]bool // by apiKeys
+	users    map[string]bool // the set of Users
+	keys     map[string]bool // the set of apiKeys
 }
 
 // APIKeys returns the number of API keys that meet the condition, or 0 if it ignores API keys.

@@ -145,7 +145,7 @@ func (s *Snapshot) named(limit, key string) (l *Limit, id [16]byte, err error) {
 type grant struct {
 	*Override
 	count Count
-	block *Block // of an override with Rate 0; nil otherwise
+	block *Block // Block for an override with Rate 0; nil for other overrides
 }
 
 // apply adds the override to s, unless the limit does not exist or cannot have the numbers. The Limiters are made

@@ -166,7 +166,7 @@ type Limit struct {
 	tiers  []weir.Limit // in the order of Set.tiers; nil if no tier changes the numbers
 	times  []limitTime  // in the order of Set.windows; nil if no time window changes the numbers
 	values *keyValues   // nil if the limit has none
-	factor int64        // by which the numbers are multiplied, in percent; 0 for 100
+	factor int64        // factor of the numbers in percent; 0 for 100
 	keep   keep
 	soft   Soft
 	place  *strictyaml.Error // has the position of the algorithm in the file, or of the limit if it states no algorithm

@@ -24,7 +24,7 @@ type Set struct {
 	versionAt   *strictyaml.Error // has the position
 	warnings    []error
 	enabled     bool
-	ignoreCase  bool // as if each request had IgnoreCase
+	ignoreCase  bool // each request is matched as if it had IgnoreCase
 	exempt      clients[string]
 	deny        clients[string]
 	denyKeys    map[ruleKey]*Block // nil if there are none
@@ -34,13 +34,13 @@ type Set struct {
 	windows     []*TimeWindow
 
 	rules  []*Rule
-	modes  []Mode   // by Rule.Index: those of the file or, in a Snapshot, of the switches
+	modes  []Mode   // indexed by Rule.Index: those of the file or, in a Snapshot, of the switches
 	limits []*Limit // in the order of Limit.Index, as are the Limiters in a Snapshot
 	names  map[string]*Limit
 	ruleOf []*Rule          // rule of each limit, in the order of limits
 	any    tree             // rules for all hosts
-	hosts  map[string]*tree // by host
-	below  map[string]*tree // by the host of a wildcard without its *, as .example.com
+	hosts  map[string]*tree // rules for single hosts, keyed by host
+	below  map[string]*tree // rules for wildcards, keyed by the wildcard without its *, like .example.com
 
 	adaptive   map[string]*Rule // rules with Adapt, by name
 	raising    []*Rule          // rules with Raise

@@ -22,16 +22,16 @@ type Snapshot struct {
 	serial    uint64
 	now       func() time.Time
 	blocked   *[blockKinds]atomic.Uint64 // counters of the Book
-	counts    []*counts                  // by Limit.Index
+	counts    []*counts                  // indexed by Limit.Index
 	open      uint64                     // time windows that are open, a bit for each
-	overrides []map[[16]byte]*grant      // by Limit.Index; nil if no key of the limit has an override
+	overrides []map[[16]byte]*grant      // indexed by Limit.Index; nil if no key of the limit has an override
 	blocks    *blocks                    // nil if operators have set no block
-	switches  map[string]*Switch         // by the name of the rule, or AllRules
+	switches  map[string]*Switch         // keyed by the name of the rule, or AllRules
 	denials   map[ruleTier]*tierDenials
-	warnings  map[string]*atomic.Uint64 // by the name of the rule
-	adapted   map[string]Adaptation     // by the name of the rule
+	warnings  map[string]*atomic.Uint64 // keyed by the name of the rule
+	adapted   map[string]Adaptation     // keyed by the name of the rule
 	hot       []*Suggestion
-	meters    map[string]*adapt.Meter // of the rules with Adapt, by name
+	meters    map[string]*adapt.Meter // meters of the rules with Adapt, keyed by the name of the rule
 }
 
 // Count has the Limiters of a key under a limit.
@@ -59,10 +59,10 @@ func newSnapshot(node *weir.Node, set *Set) (*Snapshot, error) {
 // counts has the Limiters of the keys of a limit.
 type counts struct {
 	node   *weir.Node
-	limit  *Limit   // with the numbers in force
+	limit  *Limit   // the limit with the numbers in force
 	open   uint64   // the time windows whose numbers these are, a bit for each
-	first  []Count  // by variant, without those of values
-	values sync.Map // by Limit.full: a *Count of each variant of a value, made when a key first needs it, because there may be many
+	first  []Count  // indexed by variant, without the variants of values
+	values sync.Map // a *Count for each variant of a value, keyed by Limit.full; made when a key first needs it, because there may be many
 }
 
 // newCounts makes the Limiters of a limit, except for the variants of values.

@@ -113,7 +113,7 @@ func (s *Set) openAt(t time.Time) (open uint64, next time.Time) {
 // limitTime has the numbers of a limit while a window is open.
 type limitTime struct {
 	window  int          // index in Set.windows
-	numbers []weir.Limit // by variant, without values; zero for tiers to which the window does not apply
+	numbers []weir.Limit // indexed by variant, without values; zero for tiers to which the window does not apply
 }
 
 // At returns the limit with the numbers of the time windows that are open at t.

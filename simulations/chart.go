@@ -200,7 +200,7 @@ type sample struct {
 	at        time.Duration
 	sides     []int64 // the units of each side in the order of era.rank, or of each region if the limit is Global
 	all       int64   // units, on all sides
-	situation         // in that Per
+	situation         // the situation in that Per
 }
 
 // mostSides is the maximum length of sample.sides. The last element adds up further sides.

@@ -52,7 +52,7 @@ type era struct {
 	weighs   []bool          // whether each node has points for certain
 	partial  bool            // some running nodes are not directly connected to each other, or may not have their counts
 	slow     int             // number of nodes with a link on which checks may time out
-	hears    [][]bool        // by two nodes: the first is connected to the second for certain
+	hears    [][]bool        // indexed by two nodes: the first is connected to the second for certain
 	pauses   []time.Duration // length of each node's pauses
 	trips    []time.Duration // for each node, the longest round trip to another node, without pauses
 	late     bool            // pauses are so long that checks may time out
@@ -94,7 +94,7 @@ type world struct {
 	known                     [][]bool          // the nodes that each node has met
 	leftApart                 bool              // a member has left while the region was not calm, and since then not all members have met
 	weighs                    []bool            // whether each node has points for certain
-	lost                      [][]time.Duration // by two nodes: since when the second runs, but not on the side of the first; otherwise -1
+	lost                      [][]time.Duration // indexed by two nodes: the time since which the second runs, but not on the side of the first, or -1
 	spells                    []int             // number of freezes of each node
 	pauses                    []time.Duration   // length of each node's pauses
 	leftAt                    []time.Duration   // when each node began to leave; 0 if it has not left since it started

@@ -15,7 +15,7 @@ const generations = 2
 // disks keeps the snapshots of all hosts across restarts.
 type disks struct {
 	stage     *stage
-	snapshots map[string][]keptSnapshot // by host, the newest last; guarded by stage.mu
+	snapshots map[string][]keptSnapshot // keyed by host, the newest last; guarded by stage.mu
 	loads     []snapshotLoad            // guarded by stage.mu
 }
 

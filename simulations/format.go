@@ -98,7 +98,7 @@ type reader struct {
 	s             *Scenario
 	top           fields
 	nodes         []strictyaml.Value // the values with the names of the nodes, in the order of Scenario.Nodes
-	limits        []fields           // in the order of Scenario.Limits; the loads and faults have the order of Scenario, too
+	limits        []fields           // in the order of Scenario.Limits; loads and faults have the orders of Scenario.Loads and Scenario.Faults
 	loads, faults []fields
 	names         struct{ nodes, regions, limits []string } // the names that are known so far
 }

@@ -67,8 +67,8 @@ type trial struct {
 	*Journal
 	courses map[string]*course
 	planet  *planet // nil without a Global limit
-	asks    []*asks // by limit, key and region, without in-flight limits, whose units have no window
-	flights []*asks // the checks and holds of in-flight limits, by limit, key and region
+	asks    []*asks // the checks of each limit, key and region, without in-flight limits, whose units have no window
+	flights []*asks // the checks and holds of each in-flight limit, key and region
 }
 
 // judge returns the invariants that do not hold. For each count it reports one violation

@@ -92,7 +92,7 @@ type stage struct {
 	limits  []weir.Limit // the limits of the scenario, and the witness
 	keys    [][]string   // the keys of each limit
 	regions []string
-	hosts   []*host // in the order of Scenario.Nodes
+	hosts   []*host // the hosts in the order of Scenario.Nodes
 	named   map[string]*host
 	asking  sync.WaitGroup // checks, and their callers
 	moving  sync.WaitGroup // nodes that start or leave
@@ -130,7 +130,7 @@ type process struct {
 	node     *weir.Node
 	name     string // name of the member
 	since    time.Duration
-	limiters []*weir.Limiter // as stage.limits
+	limiters []*weir.Limiter // in the order of stage.limits
 	killed   bool            // killed together with the callers of the node
 	leaves   bool            // leaving, or has left
 	over     chan struct{}   // closed when its callers have ended

@@ -37,7 +37,7 @@ type Caps struct {
 	// Statements is the maximum number of statements in a message to another region.
 	// maxStatements if zero or above maxStatements.
 	Statements int
-	// Reports is the maximum number of statements in a round that only report spent units. The
+	// Reports is the maximum number of statements that only report spent units, in a round. The
 	// next rounds make the other reports. 1,000 if zero.
 	Reports int
 }

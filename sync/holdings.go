@@ -91,7 +91,7 @@ type holding struct {
 	queued  bool         // whether the holding is in the next batch
 
 	held     int64     // units of this region: part, and the units that are promised or to be passed on
-	accounts []account // by index in regions; not used for this region
+	accounts []account // one for each index in regions; the account of this region is not used
 	counted  int64     // number of asked units at the last update of demand, with uncollected units
 	demand   float64   // recent demand in units per second, as of at
 	usual    float64   // demand, averaged over several windows

@@ -18,8 +18,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// checks sets the number of schedules that rapid draws in this test: few in the default run, and
-// all in the full run. By default rapid draws a hundred, which are too few to find a fault that
+// checks sets the number of schedules that rapid draws in this test: the argument few in the default run, and
+// the argument all in the full run. By default rapid draws a hundred, which are too few to find a fault that
 // occurs once in a thousand schedules. Under the race detector a hundred are enough, because it
 // looks for races. A number on the command line has precedence. checks sets a flag, so a test
 // that calls it must not be parallel.

@@ -15,8 +15,8 @@ const (
 	grants  kind = iota // holding of the id
 	state               // copy: the count and its vector
 	spend               // vector without the count, with the number of used units and the reset number
-	replica             // in a frame only: the state of a member without authority
-	merged              // in a queue only: no data, because an earlier item of the same id waits
+	replica             // state of a member without authority; only in frames
+	merged              // no data, because an earlier item of the same id waits; only in queues
 )
 
 // item is an id that waits for a member. Its data is read when the item is sent.

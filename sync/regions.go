@@ -12,7 +12,7 @@ import (
 // Regions contains the regions that share Global limits, with their initial parts. It is
 // immutable.
 type Regions struct {
-	names []string // in ascending order
+	names []string // names of the regions, in ascending order
 	ends  []uint64 // sum of the weights up to and including each region
 	self  int
 	print uint64 // hash of the names and weights

@@ -419,8 +419,8 @@ func (r *region) ask(units int64) bucket.Result {
 }
 
 // demand makes a region ask for units periodically. In each period the region repeats the ask
-// until a denial, or until it has asked maxAsks times in the period. While on
-// returns false, it does not ask.
+// until a denial, or until it has asked maxAsks times in the period. While the function on
+// returns false, the region does not ask.
 func (r *region) demand(every, units int64, maxAsks int, on func() bool) {
 	w := r.w
 	var again func()

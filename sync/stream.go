@@ -53,9 +53,9 @@ type Stream struct {
 	moves     uint64      // number of the last transfer; a transfer that arrives twice is applied once
 	leaving   bool        // set by Leaving: all frames have the leaving flag
 	forgoes   bool        // set by Forgo: no states are sent
-	outbounds []*outbound // in ascending order of members
+	outbounds []*outbound // sorted by member
 	inbounds  inbounds
-	loading   inbound // for blocks of snapshots
+	loading   inbound // receives blocks of snapshots
 	ledger    ledger
 	resets    *resets
 	holdings  *Holdings    // nil if there are no other regions

@@ -27,7 +27,7 @@ type world struct {
 
 	nodes           []*node // alive
 	names           Member
-	sides           map[Member]int // by name; two members are connected if they are on the same side
+	sides           map[Member]int // keyed by name; two members are connected if they are on the same side
 	roster          []Member       // members that are not forgotten, including dead ones
 	buried          map[Member]bool
 	joining         map[Member]bool // members that have not received all counts for which they may have to answer
@@ -308,7 +308,7 @@ func (n *node) pump() (sent bool) {
 	return sent
 }
 
-// deliver hands message i to its receiver. If again is true, the message stays in the network.
+// deliver hands message i to its receiver. If the argument again is true, the message stays in the network.
 func (w *world) deliver(i int, again bool) {
 	x := w.net[i]
 	if !again {
@@ -355,7 +355,7 @@ func (w *world) deliverAll() {
 	}
 }
 
-// lose makes a node give up a message. If gone is false, the message can still arrive later.
+// lose makes a node give up a message. If the argument gone is false, the message can still arrive later.
 func (w *world) lose(i int, gone bool) {
 	x := w.net[i]
 	sender, receiver := x.from, x.to

@@ -102,7 +102,7 @@ type member struct {
 	spread   uint64               // version of table up to which rows were sent; 0 if they have to be sent again
 	stale    bool                 // the view may be outdated
 	peers    map[string]*peer
-	missing  map[string]time.Time // by name: when a member without a connection to any member of this side was first missing
+	missing  map[string]time.Time // the time since which a member is missing, keyed by its name; no member of this side is connected to such a member
 	answered map[*Host]bool       // hosts on which a member has answered this member
 	stats    cluster.Stats
 	progress signal // wakes awaitProgress after each pong

@@ -80,7 +80,7 @@ type message struct {
 	// answered is set in a ping: the time of the last answer that the sender had from the
 	// receiver.
 	answered time.Time
-	late     time.Duration // in a pong, the scheduling delay of the sender
+	late     time.Duration // scheduling delay of the sender; set only in a pong
 }
 
 type kind uint8

@@ -19,7 +19,7 @@ type player struct {
 	now     atomic.Int64
 	set     *rules.Set
 	report  *Report
-	results map[string]*Limit // by the name of the limit
+	results map[string]*Limit // keyed by the name of the limit
 
 	refunds   []refund // ordered by time
 	asks      []weir.Ask

@@ -78,7 +78,7 @@ type Report struct {
 	Last    time.Time      `json:"last,omitzero"`  // time of the last decision
 	Limits  []Limit        `json:"limits"`         // in the order of the rules
 
-	keys int // in all Limits
+	keys int // number of keys in all Limits
 }
 
 // Limit has the results of a limit. The results include the decisions of shadows.

@@ -11,8 +11,8 @@ type Connections struct {
 	Direct    []bool // Direct[j]: this node is connected to member j, or presumes so
 	Stalled   []bool // Stalled[j]: this node is connected to member j, which has stalled
 	// Ended[j]: member j is not on the side of this node. At least one member of this side watches
-	// member j, and the host of member j refuses the connections of all members of this side that
-	// watch it.
+	// member j, and the host of member j refuses the connections of all members that watch it
+	// from this side.
 	Ended []bool
 }
 

@@ -64,11 +64,11 @@ type contact struct {
 	presumed       bool // neither proven nor disproven
 	watched        bool
 	chosen         bool          // watched as a neighbour on a cycle, or in a small cluster
-	reached        bool          // on the side of this node, by the rows
-	examined       bool          // not watched, and has left a request unanswered
-	lingers        time.Time     // until when the member is watched as a former neighbour
-	returns        time.Time     // until when the member is watched because it has chosen to watch this node
-	stalled        bool          // silent with unanswered requests, so requests are sent to other members
+	reached        bool          // the rows show that the member is on the side of this node
+	examined       bool          // the member is not watched, and has left a request unanswered
+	lingers        time.Time     // end of the time for which the member is watched as a former neighbour
+	returns        time.Time     // end of the time for which the member is watched because it has chosen to watch this node
+	stalled        bool          // the member is silent and has left requests unanswered, so requests are sent to other members
 	answered       time.Time     // when the member last answered this node or, by its own report, last had an answer from this node
 	silence        Silence       // time without an answer
 	waits          Silence       // time without a message since the first unanswered request

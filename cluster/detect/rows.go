@@ -36,7 +36,7 @@ type heldRow struct {
 	Row
 	version uint64        // version of the table when this row was stored
 	from    string        // the member that sent the row; empty for the row of this node
-	place   *list.Element // in Connectivity.byVersion
+	place   *list.Element // element of Connectivity.byVersion
 }
 
 const (

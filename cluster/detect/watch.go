@@ -46,7 +46,7 @@ const (
 // order is the roster of the last call of Arrange.
 type order struct {
 	names  []string
-	index  map[uint64]int // by MemberID
+	index  map[uint64]int // keyed by MemberID
 	cycles [][]int        // for each cycle, the other members in its order, beginning after this node; nil if not needed yet
 }
 

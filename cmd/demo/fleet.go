@@ -51,14 +51,14 @@ type fleet struct {
 	lag      time.Duration // maximum lag of a replica
 	broken   []string      // broken promises, in words
 	version  uint64        // version of the rules
-	away     []bool        // by gateway: whether it is on the other side of the cut
-	slowed   []bool        // by gateway
+	away     []bool        // whether each gateway is on the other side of the cut
+	slowed   []bool        // whether messages between each gateway and other gateways take longer
 	asks     []int         // regions from which the region of each request is drawn; if empty, all requests go to the first region
 	cut      int           // number of connections that were ended
 	saved    int64         // time until which all admissions are in the snapshots that the gateways left when they stopped
 
 	// Only open and then one change at a time use the fields below.
-	sites    []Site // by gateway
+	sites    []Site // indexed by gateway
 	releases []func()
 	rules    rulesFile
 }

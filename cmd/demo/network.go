@@ -31,7 +31,7 @@ type network struct {
 	wait sync.WaitGroup
 
 	mu      sync.Mutex
-	links   map[string]link // by address
+	links   map[string]link // keyed by address
 	changed chan struct{}   // closed when links change, and then replaced
 }
 

@@ -12,10 +12,10 @@ type kind uint8
 
 const (
 	start      kind = iota
-	leave           // by SIGTERM: in order
-	kill            // by SIGKILL
-	freeze          // by SIGSTOP
-	thaw            // by SIGCONT
+	leave           // SIGTERM ends the gateway in order
+	kill            // SIGKILL ends the gateway
+	freeze          // SIGSTOP stops the gateway
+	thaw            // SIGCONT continues the gateway
 	reload          // all gateways read the rules again
 	cut             // the gateway is cut off from all gateways that are not cut off themselves
 	heal            // all gateways reach the gateway again

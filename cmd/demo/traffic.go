@@ -150,10 +150,10 @@ type place uint8
 
 const (
 	own        place = iota // the gateway owns the client's key
-	asked                   // by the owner, after a request
-	stoodIn                 // by the stand-in, because the owner was not reached
-	budget                  // within a share of the limit, because no copy of the count was reached
-	fromMemory              // by the gateway: a denial that the owner made within the last second, or units that the owner lent to it
+	asked                   // the owner decided, after a request
+	stoodIn                 // the stand-in decided, because the owner was not reached
+	budget                  // the gateway decided within a share of the limit, because no copy of the count was reached
+	fromMemory              // the gateway decided from a denial that the owner made within the last second, or with units that the owner lent to it
 	places
 )
 

@@ -10,7 +10,7 @@ import (
 // eventually bounds the wait for an event on a busy machine. The bound is not a promise.
 const eventually = 2 * time.Minute
 
-// wait waits until is returns true.
+// wait waits until the given function returns true.
 func wait(t *testing.T, is func() bool, what ...any) {
 	t.Helper()
 	require.Eventually(t, is, eventually, 5*time.Millisecond, what...)

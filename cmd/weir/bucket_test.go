@@ -25,7 +25,7 @@ func setCredentials() {
 	}
 }
 
-// bucketURL starts an S3 server with a bucket. at returns the URL of a path in the bucket.
+// bucketURL starts an S3 server with a bucket. The function at returns the URL of a path in the bucket.
 func bucketURL(t *testing.T) (at func(path string) string) {
 	t.Helper()
 	backend := s3mem.New()

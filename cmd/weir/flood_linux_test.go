@@ -70,8 +70,8 @@ var floods = []flood{
 const floodPace = 500
 
 // keepOpen keeps a connection to addr open until ctx is done. If the connection is closed,
-// keepOpen pauses, and then opens the next connection. keepOpen calls begun after its first
-// attempt to connect.
+// keepOpen pauses, and then opens the next connection. keepOpen calls the function begun after its
+// first attempt to connect.
 func keepOpen(ctx context.Context, addr, first string, again time.Duration, begun func()) {
 	for ctx.Err() == nil {
 		conn, err := floodFrom.DialContext(ctx, "tcp", addr)

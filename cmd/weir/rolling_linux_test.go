@@ -89,8 +89,8 @@ const perHour = 1000
 
 var remaining = regexp.MustCompile(`"remaining":(\d+)`)
 
-// ask sends a request to a live process, or to the next process if the first no longer
-// listens.
+// ask sends a request to the process with the index first, or to the next live process if that process
+// no longer listens.
 func (r *rolled) ask(ctx context.Context, client *http.Client, first int, key string) error {
 	live := *r.live.Load()
 	for i := range live {

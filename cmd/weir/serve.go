@@ -74,7 +74,7 @@ func (o *serveCommand) run(_, stderr io.Writer) (int, error) {
 type served struct {
 	node   *weir.Node
 	budget *ports.Budget
-	addrs  map[string]string // by the name of the flag
+	addrs  map[string]string // keyed by the name of the flag
 
 	leaving atomic.Bool // the leave has begun, so that the node is not ready
 	drain   func()      // sets the health of the Envoy port to NOT_SERVING

@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 // reached is a weir serve that responds, in a separate process or in this process.
 type reached struct {
 	dir   string            // with all its files
-	addrs map[string]string // by the name of the flag
+	addrs map[string]string // keyed by the name of the flag
 }
 
 // process is a weir serve in a separate process.
@@ -200,7 +200,7 @@ func (p *reached) ready() bool {
 	return a.StatusCode == http.StatusOK
 }
 
-// wait waits until is returns true.
+// wait waits until the given function returns true.
 func wait(t *testing.T, is func() bool, what ...any) {
 	t.Helper()
 	require.Eventually(t, is, eventually, 10*time.Millisecond, what...)

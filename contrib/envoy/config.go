@@ -43,7 +43,7 @@ type domain struct {
 // fits, or the descriptor without a value, in this order.
 type level struct {
 	exact    map[entry]*descriptor
-	patterns map[string][]*descriptor // by key, in file order
+	patterns map[string][]*descriptor // keyed by the key of the descriptors, which are in file order
 	any      map[string]*descriptor
 }
 

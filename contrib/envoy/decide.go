@@ -25,7 +25,7 @@ type item struct {
 	key        string
 	hits       int64
 	how        how
-	replaced   bool // by another limit that applies to the request
+	replaced   bool // another limit that applies to the request replaces this limit
 
 	enforced bool // the item can deny the request; false for a shadow limit, and for a quota unless all quotas are used up
 	takes    bool // AllowAllInto takes the units of all these items together

@@ -30,7 +30,7 @@ const (
 // goroutine runs only during a release. The end of the process discards pending releases.
 type releases struct {
 	mu  sync.Mutex
-	due map[string]*time.Timer // by reservation_id
+	due map[string]*time.Timer // keyed by reservation_id
 }
 
 // add schedules the release of the reservations after ttl and releaseSlack. It does nothing if maxReleases

@@ -65,7 +65,7 @@ func read(t *testing.T, c *kfake.Cluster, n int) (all []*kgo.Record) {
 	return all
 }
 
-// batch returns a record for each of n keys. first is the number of the first key.
+// batch returns a record for each of n keys. The argument first is the number of the first key.
 func batch(n, first int) (b []audit.Record) {
 	for i := range n {
 		b = append(b, audit.Record{

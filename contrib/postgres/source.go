@@ -41,7 +41,7 @@ FROM (SELECT text, revision || '-' || left(encode(sha256(convert_to(text, 'UTF8'
 // Source reads a row of the table weir_rules. It is a rules.Source for one Book.
 type Source struct {
 	config *pgconn.Config
-	name   string // of the row
+	name   string // name of the row
 	poll   time.Duration
 
 	conn    *pgconn.PgConn // nil if there is no connection

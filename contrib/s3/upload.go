@@ -24,7 +24,7 @@ type upload struct {
 	key   string
 	token string // random; distinguishes this object from the objects of other uploads with the same key
 	part  []byte // data that is not sent yet, with the capacity of a part
-	id    string // of the multipart upload; empty before the first part is sent
+	id    string // id of the multipart upload; empty before the first part is sent
 	parts []minio.CompletePart
 	left  int64 // bytes that remain of Options.MaxBytes
 	err   error // the first error, which all later Writes return

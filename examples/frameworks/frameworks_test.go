@@ -33,7 +33,7 @@ const replicas = 3
 // A replica is a service with a server of each framework.
 type replica struct {
 	*service.Service
-	addrs map[string]string // by framework
+	addrs map[string]string // keyed by framework
 }
 
 // startReplicas starts replicas that have met, each with every framework. At the end of the

@@ -81,7 +81,7 @@ func (k *Asker) Reset(id bucket.ID, number uint64) {
 // Cease makes Run return all leases. From then on, no leases are requested or accepted.
 func (k *Asker) Cease() { k.leases.stop() }
 
-// HeldUnits returns the units that are left in all leases that have not expired.
+// HeldUnits returns the number of units that are left in unexpired leases.
 func (k *Asker) HeldUnits(t countsync.Time) int { return k.leases.heldUnits(t) }
 
 // SentAt returns both times at which a take was sent, given the monotonic time in the take.

@@ -9,7 +9,7 @@ import (
 // AskList has the asks of an AllowAll, of which TakeAll takes the units together. Asks of the same count are
 // summed. AskLists come from a pool, so that TakeAll allocates nothing.
 type AskList struct {
-	asks    []wire.Ask // of different counts
+	asks    []wire.Ask // at most one for each count
 	results []wire.Result
 	indexes []int // for each ask that was added, the index of the ask with its units
 }

@@ -305,7 +305,7 @@ type bannedKey struct {
 	until   time.Time
 }
 
-// isUnsure reports whether the ban, or the time for which a denial counts, ends so close to now
+// isUnsure reports whether the ban, or the time for which a denial counts, ends so close to the time now
 // that the result of a check depends on the time that its messages take.
 func (k *bannedKey) isUnsure(now time.Time, within time.Duration) bool {
 	near := func(at time.Time) bool { return now.Sub(at).Abs() < 20*time.Millisecond }

@@ -19,7 +19,7 @@ type carried struct {
 	t     *testing.T
 	w     *world
 	limit weir.Limit
-	texts map[string]string // by key
+	texts map[string]string // the texts of holds, keyed by the key of the hold
 }
 
 func newCarried(t *testing.T, nodes int, gossip bool, limit weir.Limit) *carried {

@@ -19,7 +19,7 @@ type holding struct {
 	ls    map[string]*weir.Limiter
 	key   string
 	rate  int64
-	holds map[string][]*weir.Hold // by the name of the host
+	holds map[string][]*weir.Hold // keyed by the name of the host
 	units int64
 }
 

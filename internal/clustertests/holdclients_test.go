@@ -92,8 +92,8 @@ func (h *clientHold) isHeld(at time.Time) bool {
 // never is a time after the end of all schedules.
 var never = time.Date(3000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// mayCount reports whether members may count the hold at a time after the time since. spread is
-// the time until all members have received the release of the hold.
+// mayCount reports whether members may count the hold at a time after the time since. The argument
+// spread is the time until all members have received the release of the hold.
 func (h *clientHold) mayCount(since time.Time, spread time.Duration) bool {
 	return since.Before(h.counted.Add(ttlSlack)) && (h.released.IsZero() || since.Before(h.released.Add(spread)))
 }
@@ -495,7 +495,7 @@ func (s *clientSchedule) renew(h *clientHold, by string, ttl time.Duration) {
 	}
 }
 
-// isSound reports whether requests since then must succeed.
+// isSound reports whether requests since the given time must succeed.
 func (s *clientSchedule) isSound(since time.Time) bool {
 	return s.kind == deploys || !s.active && since.Sub(s.last) > faultSpread
 }

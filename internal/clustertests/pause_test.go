@@ -28,7 +28,7 @@ func pause(t *testing.T, l *weir.Limiter, key string, d time.Duration) {
 	require.NoError(t, l.Pause(t.Context(), key, d))
 }
 
-// requirePaused requires that the named nodes deny a key until end.
+// requirePaused requires that the named nodes deny a key until the time end.
 func requirePaused(t *testing.T, ls limiterMap, key string, end time.Time, names ...string) {
 	t.Helper()
 	requirePausedBetween(t, ls, key, end, end, names...)
@@ -353,8 +353,8 @@ func TestWaitersResumeInOrderAtTheRate(t *testing.T) {
 	}
 }
 
-// requireOrderOfWaiters requires that the waiters of a paused key resume in order. first is the index of the
-// node of the first waiter.
+// requireOrderOfWaiters requires that the waiters of a paused key resume in order. The argument first is the index
+// of the node of the first waiter.
 func requireOrderOfWaiters(t *testing.T, first int) {
 	inWorlds(t, 4, weir.Config{}, func(t *testing.T, w *world) {
 		ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.LeakyBucket, Rate: 10, Burst: 100, Per: time.Second, Pauses: true})

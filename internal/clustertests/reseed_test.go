@@ -25,7 +25,7 @@ const (
 	nextAlone
 )
 
-// admits replaces Limiter.Allow in the service. The limiter next is of nextNode.
+// admits replaces Limiter.Allow in the service. The argument next is the limiter of nextNode.
 func (s stage) admits(t *testing.T, old, next *weir.Limiter, nextNode *weir.Node, key string) bool {
 	if s == nextAlone {
 		return allowed(t, next, key, 1).Allowed

@@ -62,7 +62,7 @@ type account struct {
 	limit, used                int64
 	granted, returned, debited int64 // in the current step
 	denied                     []denial
-	denials                    map[string][]denial // by the node that was denied
+	denials                    map[string][]denial // keyed by the node that was denied
 }
 
 type denial struct {
@@ -112,8 +112,8 @@ type holdSchedule struct {
 	random   *rand.Rand
 	key      string
 	replay   string                   // the command that plays the schedule again
-	inFlight map[string]*weir.Limiter // by node, for held
-	tokens   map[string]*weir.Limiter // by node, for spent
+	inFlight map[string]*weir.Limiter // keyed by node, for held
+	tokens   map[string]*weir.Limiter // keyed by node, for spent
 
 	mu          sync.Mutex // guards the fields below while operations run
 	held, spent account

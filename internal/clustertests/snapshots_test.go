@@ -21,7 +21,7 @@ type shelf struct {
 	shared bool // by all nodes
 
 	mu   sync.Mutex
-	of   map[string][][]byte // by node, the newest last
+	of   map[string][][]byte // keyed by node, the newest last
 	fail error               // the error that Save returns, if not nil
 	slow time.Duration       // the time that Save takes
 	lost error               // an error that Load returns in addition, if not nil

@@ -6,7 +6,8 @@ import (
 	"github.com/weir-go/weir/internal/view"
 )
 
-// Inside is the state of a node that tests outside of package weir read, beyond its API.
+// Inside gives tests outside of package weir access to the part of a node's state that the API does not
+// show.
 type Inside struct {
 	View      func() *view.View
 	Monotonic func() int64            // monotonic time in nanoseconds, as in View

@@ -226,8 +226,8 @@ func (h *Holds) askMember(ctx context.Context, v *view.View, member uint64, firs
 	return ctx.Err()
 }
 
-// ServeHeld handles the request of askMember. It appends a page of the holds that this node has or
-// knows of to dst, which contains the header of the answer.
+// ServeHeld handles the request of askMember. It appends to dst, which contains the header of the
+// answer, a page of the holds that this node has or knows of.
 func (h *Holds) ServeHeld(message, dst []byte) ([]byte, error) {
 	p, err := parsePage(message)
 	if err != nil || p.part >= p.end {

@@ -109,10 +109,10 @@ func beginRecords(sender uint64, date time.Duration) []byte {
 // renewMessage is a message of wire.OpRenew.
 type renewMessage struct {
 	kind    byte
-	holder  uint64 // hash of the name of the holder; in a message of records, of the sender
+	holder  uint64 // hash of the name of the holder, or, in a message of records, of the sender
 	date    time.Duration
 	digests []shardDigest
-	list    []entry // in a message to confirm, only the refs and renewed are set
+	list    []entry // entries; a message to confirm has only their refs and renewed
 	records []record
 }
 

@@ -41,7 +41,7 @@ func TestDenialByUnsettledShareAllowsEarlyRetry(t *testing.T) {
 }
 
 // sideOf returns the view of the first of the given number of members. This member is connected to
-// the members in heard, and was never connected to another member.
+// the members in the argument heard, and was never connected to another member.
 func sideOf(members int, heard ...int) *view.View {
 	c := &cluster.View{Self: 0, Direct: make([]bool, members)}
 	for i := range members {

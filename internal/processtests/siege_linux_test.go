@@ -63,7 +63,7 @@ type attack struct {
 	files int                                    // maximum number of file descriptors of the node, or 0 for no limit
 }
 
-// packets returns a function that calls next, sends the result as a packet, and sleeps for pace.
+// packets returns a function that calls the function next, sends the result as a packet, and sleeps for the time pace.
 func packets(pace time.Duration, next func(i int) []byte) func(context.Context, string) {
 	return func(ctx context.Context, addr string) {
 		conn, err := net.Dial("udp", addr)
@@ -80,8 +80,8 @@ func packets(pace time.Duration, next func(i int) []byte) func(context.Context, 
 	}
 }
 
-// connections returns a function that keeps n connections to an address open. Each connection has sent first,
-// and is replaced when the node closes it. addresses is the number of source addresses.
+// connections returns a function that keeps n connections to an address open. Each connection has sent the bytes in
+// first, and is replaced when the node closes it. The argument addresses is the number of source addresses.
 func connections(n, addresses int, first []byte) func(context.Context, string) {
 	return func(ctx context.Context, addr string) {
 		var wg sync.WaitGroup

@@ -29,7 +29,7 @@ type circle struct {
 
 	mu    sync.Mutex
 	hears [][]bool           // a change of a connection replaces it, because views refer to it
-	views map[int]*view.View // by the present connections
+	views map[int]*view.View // keyed by the present connections
 	asked []int              // number of questions to each node
 	told  int                // number of messages
 }

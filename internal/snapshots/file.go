@@ -73,7 +73,7 @@ type Writer struct {
 	cipher cipher.AEAD
 	header []byte
 	nonce  nonce
-	number uint64 // of the chunk that is being filled
+	number uint64 // number of the chunk that is being filled
 	text   []byte // text of that chunk, with capacity for the tag
 	err    error
 }
@@ -156,7 +156,7 @@ type Reader struct {
 	cipher cipher.AEAD
 	raw    *rawHeader
 	nonce  nonce
-	number uint64 // of the next chunk
+	number uint64 // number of the next chunk
 	at     int64  // offset of that chunk in the file
 	sealed []byte // capacity for a chunk and the byte after it
 	ahead  int    // 1 if the last byte of sealed is the first byte of the next chunk

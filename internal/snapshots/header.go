@@ -65,7 +65,7 @@ func damaged(format string, args ...any) error {
 type rawHeader struct {
 	Header
 	bytes    []byte // the whole header without the tag
-	salt, id []byte // in bytes
+	salt, id []byte // parts of bytes
 }
 
 // append encodes the header without its tag, in the order in which readRaw reads it.

@@ -56,7 +56,7 @@ type Limit struct {
 
 // stripe fills whole cache lines.
 type stripe struct {
-	allowed, denied [Shadows + 1]atomic.Uint64 // by source; the last counter is that of shadows
+	allowed, denied [Shadows + 1]atomic.Uint64 // indexed by source; the last counter is that of shadows
 	_               [(64 - 2*(int(Shadows)+1)*8%64) % 64]byte
 }
 

@@ -98,7 +98,7 @@ type OutageTracker struct {
 	lost      map[string]int64 // members that were lost since the last Observe, and the times of their losses
 	observed  int64            // when Observe was last called
 	full      int64            // when the roster was last seen to have at least the expected size
-	decisions OutageDecisions  // as of the last Observe
+	decisions OutageDecisions  // decisions, as of the last Observe
 	outage    *outage          // nil if there is none
 	count     uint64
 	past      []PastOutage // the newest outage is last

@@ -18,7 +18,7 @@ import (
 //
 // A sketch is not safe for concurrent use, and time is an argument.
 type sketch struct {
-	counters []counter          // in no order
+	counters []counter          // counters in no order
 	heap     []int32            // indexes in counters as a heap, the smallest count first
 	at       map[[16]byte]int32 // index in counters of each key
 	size     int

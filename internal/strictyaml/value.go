@@ -76,7 +76,8 @@ func (m Map) Get(field string) Value {
 	return Value{file: m.in.file, at: m.in.at, name: field}
 }
 
-// HasAny reports whether the map has a field of the given names that is known.
+// HasAny reports whether the map has at least one of the given fields. It ignores fields that were not
+// passed to Value.Map.
 func (m Map) HasAny(fields ...string) bool {
 	return slices.ContainsFunc(fields, func(field string) bool { return m.Get(field).Present() })
 }

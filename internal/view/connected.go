@@ -157,8 +157,8 @@ func (v *View) IsFullyConnected() bool {
 	return true
 }
 
-// Missing returns the members of the roster to which no member on this side is connected, and the
-// time for which this node has not been connected to each.
+// Missing returns the names of the members that no member on this side is connected to, and the time for
+// which this node has not been connected to each of them.
 func (v *View) Missing(now int64) map[string]time.Duration {
 	missing := make(map[string]time.Duration)
 	for i := range v.Members {
@@ -233,8 +233,8 @@ func (v *View) WithoutMember(i int) *View {
 	return &less
 }
 
-// Avoided returns the names of the members with points to which this node sends no checks: it is
-// not connected to the member, or the member has stalled, and checks do not go through other
+// Avoided returns the names of the members that have points, but receive no checks from this node: the
+// node is not connected to such a member, or the member has stalled, and checks do not go through other
 // members either.
 func (v *View) Avoided(now int64) (names []string) {
 	for _, i := range v.Points {

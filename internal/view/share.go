@@ -97,7 +97,7 @@ func (v *View) Standing(id bucket.ID) Standing {
 	return AsStandIn
 }
 
-// Share returns the share of the limit of an id that this node may spend, and the source of the
+// Share returns the share that this node may spend of the limit of an id, and the source of the
 // decision.
 func (v *View) Share(as Standing, id bucket.ID, partition wire.Policy) (Share, wire.Source) {
 	if as == AsSelf {

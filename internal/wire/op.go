@@ -124,7 +124,8 @@ func (o Op) Passes() bool { return o.properties().passes }
 // GivesBack reports whether a request of op returns units or ends a hold. Such a request must not be sent twice.
 func (o Op) GivesBack() bool { return o.properties().givesBack }
 
-// IsOnce reports whether a request of op that was sent must not be repeated at another member.
+// IsOnce reports whether a request of operation o must not be sent to a second member after a first member
+// may have executed it.
 func (o Op) IsOnce() bool { return o.properties().once }
 
 // GrantsUnits reports whether a response to op may grant units. The asking node returns the units if the

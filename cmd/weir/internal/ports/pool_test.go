@@ -17,7 +17,7 @@ import (
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// dial connects from an address, and sends first.
+// dial connects from an address, and sends a text.
 func dial(t *testing.T, l *lab.PipeListener, from, first string) net.Conn {
 	t.Helper()
 	here := l.Dial(func(there net.Conn) net.Conn { return lab.FromIP(there, from) })

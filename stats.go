@@ -35,8 +35,8 @@ type Stats struct {
 	Evicted       uint64              // counts that were evicted before they had recovered, because MaxKeys was reached
 	EvictedUsedUp uint64              // evicted counts without units left: their keys were denied, and have the whole limit again
 
-	// Missing has the members of the roster to which no member on the side of this node is
-	// connected, and for how long this node has not been connected to them.
+	// Missing has the members that no member on the side of this node is connected to, and the
+	// time for which this node has not been connected to each of them.
 	Missing      map[string]time.Duration
 	Leases       LeaseStats             // units that nodes lend each other
 	Reservations ReservationStats       // reservations of Limiter.Reserve

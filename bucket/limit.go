@@ -107,8 +107,8 @@ func (l *Limit) Capacity() int64 { return int64(l.capacity()) }
 // the Capacity without Keep. It is never below zero.
 func (l *Limit) Usable() int64 { return int64(l.usable()) }
 
-// Keeping returns l with the Keep of the limit in the argument asked, in proportion to the capacities. The usable units are
-// rounded down, so the usable units of all parts of a limit are at most those of the limit.
+// Keeping returns l with the Keep of the limit in the argument asked, in proportion to the capacities. The
+// usable units are rounded down, so the usable units of all parts of a limit are at most those of the limit.
 func (l *Limit) Keeping(asked *Limit) Limit {
 	k := *l
 	k.Keep = 0

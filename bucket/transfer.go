@@ -92,8 +92,8 @@ const maxExport = 16 << 10
 // count.
 //
 // An Export returns at most 16 KiB of a log. If the result more is true, the log has further
-// entries: call Export again with the returned Mark, and c is the next piece, which is Partial. The result exists is false
-// if there is no count or the count has recovered. c is then empty.
+// entries: call Export again with the returned Mark, and c is the next piece, which is Partial. The result
+// exists is false if there is no count or the count has recovered. c is then empty.
 func (s *Store) Export(id ID, now int64, received Mark, c *Count) (mark Mark, more, exists bool) {
 	return s.export(id, now, received, c, maxExport)
 }

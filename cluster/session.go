@@ -373,8 +373,8 @@ func lookAfter(wait time.Duration) time.Duration {
 	return min(wait, max(wait/looksPerWait, lookAgain))
 }
 
-// find returns the slot and the generation of an id, and nil if there is no such slot. The argument known is the copy
-// of s.slots that the reader keeps.
+// find returns the slot and the generation of an id, and nil if there is no such slot. The argument known is
+// the copy of s.slots that the reader keeps.
 func (s *session) find(known *[]*slot, id uint64) (*slot, uint64) {
 	index, generation := uint32(id), id>>32
 	if int(index) >= len(*known) {

@@ -54,8 +54,8 @@ func (p *parser) methods(v strictyaml.Value) (names []string, set methods) {
 	return names, set
 }
 
-// namesIn reads names that must be among the known names. The function foreign returns the remedy for a text that another
-// product reads as a pattern.
+// namesIn reads names that must be among the known names. The function foreign returns the remedy for a text
+// that another product reads as a pattern.
 func namesIn(v strictyaml.Value, what string, known []string, foreign func(text string) string) (names []string) {
 	for _, item := range readItems(v) {
 		if item.IsText() && foreign(item.Text()) != "" {

@@ -90,8 +90,8 @@ func (s *httpSource) Next(ctx context.Context, known string) (Text, error) {
 	}
 }
 
-// request returns the present text. If the text has the known version, request may return only the version. The version is the
-// ETag or, without one, the hash of the text.
+// request returns the present text. If the text has the known version, request may return only the version. The
+// version is the ETag or, without one, the hash of the text.
 func (s *httpSource) request(ctx context.Context, known string) (Text, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url, nil)
 	if err != nil {

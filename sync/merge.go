@@ -133,10 +133,10 @@ func (o vector) unitsOnTop(v vector, used, otherUsed int64, times ages) int64 {
 
 // merge decides how to merge this node's own copy of a count with a copy that has arrived. The
 // arguments copied and used are the vector and the used units of the own copy, and the arguments other and
-// otherUsed are those of the arrived copy. The argument earlier reports whether the last unit of the arrived copy recovers before that of the
-// own copy. If replaces is true, the arrived copy replaces the own copy. Otherwise the own copy
-// stays. The caller then spends onTop units on top of the resulting copy, and joins the two
-// vectors. A negative onTop is a refund.
+// otherUsed are those of the arrived copy. The argument earlier reports whether the last unit of the arrived
+// copy recovers before that of the own copy. If replaces is true, the arrived copy replaces the own copy.
+// Otherwise the own copy stays. The caller then spends onTop units on top of the resulting copy, and joins the
+// two vectors. A negative onTop is a refund.
 //
 // If each copy has units that are missing in the other copy, there are two upper bounds of the units
 // of both: each copy, plus the net units that only the other copy has. merge chooses the lesser bound.

@@ -202,10 +202,10 @@ func (w *Snapshot) writeBeside(now int64) (more bool) {
 var ErrBlock = errors.New("countsync: malformed block of a snapshot")
 
 // Load applies a block in the same way as a copy from another member: each unit counts once, and
-// known units change nothing. The argument now is the time by the clock of the counts, and the argument day is the time of day at that time. Load returns the number of items
-// that it has applied, and sends nothing: Loaded does that once all blocks are loaded. If the
-// block is malformed, the error wraps ErrBlock, and the items before the malformed item have
-// been applied.
+// known units change nothing. The argument now is the time by the clock of the counts, and the argument day is
+// the time of day at that time. Load returns the number of items that it has applied, and sends nothing: Loaded
+// does that once all blocks are loaded. If the block is malformed, the error wraps ErrBlock, and the items
+// before the malformed item have been applied.
 func (s *Stream) Load(now, day int64, block []byte, roles Roles) (counts int, err error) {
 	if len(block) < blockHead || block[0] != blockVersion {
 		return 0, fmt.Errorf("%w: version %d", ErrBlock, append(block, 0)[0])

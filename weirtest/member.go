@@ -102,7 +102,7 @@ type member struct {
 	spread   uint64               // version of table up to which rows were sent; 0 if they have to be sent again
 	stale    bool                 // the view may be outdated
 	peers    map[string]*peer
-	missing  map[string]time.Time // the time since which a member is missing, keyed by its name; no member of this side is connected to such a member
+	missing  map[string]time.Time // since when each member is missing: no member of this side is connected to it; keyed by name
 	answered map[*Host]bool       // hosts on which a member has answered this member
 	stats    cluster.Stats
 	progress signal // wakes awaitProgress after each pong

@@ -415,8 +415,8 @@ func requireError(ctx context.Context, t *testing.T, p cluster.Peer, request str
 	return took
 }
 
-// postponeRequest sends n, by p, a request that n postpones, and returns once n has received it. The function wait waits for
-// the end of the request, and checks that it ends with the error want before it is released.
+// postponeRequest sends n, by p, a request that n postpones, and returns once n has received it. The function
+// wait waits for the end of the request, and checks that it ends with the error want before it is released.
 func postponeRequest(ctx context.Context, t *testing.T, p cluster.Peer, n *node, want error) (wait func()) {
 	t.Helper()
 	var asker sync.WaitGroup

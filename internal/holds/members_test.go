@@ -91,8 +91,8 @@ func (m *member) serve(request, answer []byte) ([]byte, error) {
 	return serve(request[wire.HeaderBytes:], wire.AppendResponse(answer[:0], wire.Done, 0))
 }
 
-// disconnect closes the connection to a member, and if the argument apart is set, the connections of all members to that
-// member.
+// disconnect closes the connection to a member, and if the argument apart is set, the connections of all
+// members to that member.
 func (m *member) disconnect(lost int, apart bool) {
 	before := m.env.View()
 	v, matrix := *before.View, make([][]bool, len(m.all))

@@ -50,9 +50,9 @@ func InFlight(admitted []Interval, moment int64, roundTrip time.Duration) (units
 
 // JudgeWindows compares the half-open windows of the given length over the admissions of
 // a key with their bounds. The bound of a window is the sum of the argument most and
-// the Extra of its occasions. JudgeWindows updates the slice found, which has the fullest window of each kind over all
-// keys. A window ends with the last admission at the latest, so that a later occasion
-// loosens no bound.
+// the Extra of its occasions. JudgeWindows updates the slice found, which has the fullest window of each kind
+// over all keys. A window ends with the last admission at the latest, so that a later occasion loosens no
+// bound.
 //
 // An admission happened at a moment of its interval. A window holds the admission for certain if
 // the window contains the whole interval. Other admissions are not counted, so each excess that is

@@ -104,9 +104,9 @@ func (w *Windows) Numbers(whole *bucket.Limit, now int64) *bucket.Limit {
 	return l
 }
 
-// Align returns the time from now until a window ends. The argument after is that time as the decision states it. A debt
-// lasts until the end of the next window. The deciding node knows only the length of the open window,
-// and assumes that the next window has the same length.
+// Align returns the time from now until a window ends. The argument after is that time as the decision states
+// it. A debt lasts until the end of the next window. The deciding node knows only the length of the open
+// window, and assumes that the next window has the same length.
 func (w *Windows) Align(after time.Duration, now int64) time.Duration {
 	l := w.open.Load()
 	if l == nil || w.unit == None {

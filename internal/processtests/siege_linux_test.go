@@ -63,7 +63,8 @@ type attack struct {
 	files int                                    // maximum number of file descriptors of the node, or 0 for no limit
 }
 
-// packets returns a function that calls the function next, sends the result as a packet, and sleeps for the time pace.
+// packets returns a function that calls the function next, sends the result as a packet, and sleeps for the
+// time pace.
 func packets(pace time.Duration, next func(i int) []byte) func(context.Context, string) {
 	return func(ctx context.Context, addr string) {
 		conn, err := net.Dial("udp", addr)

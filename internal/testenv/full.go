@@ -69,8 +69,8 @@ func SkipUnlessFull(t testing.TB, shownBy string) {
 	}
 }
 
-// PickFull returns the number of repetitions of a test: the argument few in the default run, and the argument all in the full
-// run. It logs how many repetitions the default run omits.
+// PickFull returns the number of repetitions of a test: the argument few in the default run, and the argument
+// all in the full run. It logs how many repetitions the default run omits.
 func PickFull(t testing.TB, few, all int) int {
 	t.Helper()
 	if few >= all || IsFull(t) {

@@ -55,7 +55,7 @@ func TestRosterOutOfBoundsIsRefused(t *testing.T) {
 		require.ErrorContains(t, err, c.want, about)
 	}
 	_, err := DecodeRecords(make([]byte, maxRecordBytes+1), dawn)
-	require.ErrorContains(t, err, "the bound is")
+	require.ErrorContains(t, err, "the maximum is")
 	ahead := detect.Record{Name: "b", Addr: "b:1", Gone: dawn.Add(time.Hour)} // by a clock that has stepped back since
 	records, err := DecodeRecords(EncodeRecords([]detect.Record{ahead}, dawn), dawn)
 	require.NoError(t, err)

@@ -111,22 +111,22 @@ const maxRecordBytes = 4 << 20
 // DecodeRecords decodes records that may come from any sender.
 func DecodeRecords(b []byte, now time.Time) ([]detect.Record, error) {
 	if len(b) > maxRecordBytes {
-		return nil, fmt.Errorf("a roster of %d bytes: the bound is %d", len(b), maxRecordBytes)
+		return nil, fmt.Errorf("the roster has %d bytes: the maximum is %d", len(b), maxRecordBytes)
 	}
 	// The claims are checked first: a record takes at least one byte in b, and 88 bytes once decoded.
 	claims := remaining(b)
 	if err := walk(&claims, maxField, 2*detect.MaxRecords, maxNesting); err != nil {
-		return nil, fmt.Errorf("a roster that cannot be read: %w", err)
+		return nil, fmt.Errorf("the roster cannot be read: %w", err)
 	}
 	var m rosterMessage
 	if err := Decode(b, &m); err != nil {
-		return nil, fmt.Errorf("a roster that cannot be read: %w", err)
+		return nil, fmt.Errorf("the roster cannot be read: %w", err)
 	}
 	if m.Version != version {
-		return nil, fmt.Errorf("a roster of version %d, this member's is %d", m.Version, version)
+		return nil, fmt.Errorf("the roster has version %d, and this member reads version %d", m.Version, version)
 	}
 	if len(m.Records) > detect.MaxRecords {
-		return nil, fmt.Errorf("a roster of %d records: the bound is %d", len(m.Records), detect.MaxRecords)
+		return nil, fmt.Errorf("the roster has %d records: the maximum is %d", len(m.Records), detect.MaxRecords)
 	}
 	records := make([]detect.Record, len(m.Records))
 	for i, w := range m.Records {
@@ -138,7 +138,7 @@ func DecodeRecords(b []byte, now time.Time) ([]detect.Record, error) {
 			r.Gone = now.Add(-min(w.Age, maxAge))
 		}
 		if !r.IsValid() || w.Age < 0 {
-			return nil, fmt.Errorf("a roster whose record %d is out of bounds", i)
+			return nil, fmt.Errorf("the roster is invalid: record %d is out of bounds", i)
 		}
 		records[i] = r
 	}

@@ -128,7 +128,7 @@ func split(text string) (commands [][]string, err error) {
 		case redirected:
 			redirected = false
 		case word[0] != '\'' && substitution.MatchString(word):
-			return nil, errors.New("a substitution: write what it stands for")
+			return nil, errors.New("the command has a substitution: write what it stands for")
 		default:
 			words = append(words, unquote(word))
 		}

@@ -42,7 +42,7 @@ func (c *Clock) Now() int64 { return c.now() }
 func (c *Clock) Monotonic() int64 { return c.monotonic() }
 
 // MonotonicAt returns the time of the monotonic clock. The argument is a time that the caller has just read
-// with Now. MonotonicAt returns it if both clocks are the same, and reads the monotonic clock otherwise.
+// with Now. MonotonicAt returns the argument if both clocks are the same, and reads the monotonic clock otherwise.
 func (c *Clock) MonotonicAt(now int64) int64 {
 	if c.steps {
 		return c.monotonic()

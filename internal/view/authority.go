@@ -246,5 +246,5 @@ func (v *View) isAbandoned(id bucket.ID) bool {
 
 // Yields reports whether this node announces that it joins, and still holds ranges. Such a node was removed
 // from the roster while alive, so other members have authority over these ranges, and the node sends its
-// counts to them.
+// counts to these owners.
 func (v *View) Yields() bool { return v.Joins() && len(v.held) > 0 }

@@ -42,7 +42,7 @@ func compare(g, o *group) int { return cmp.Or(cmp.Compare(g.at, o.at), cmp.Compa
 // request is a check or an AllowAll.
 type request struct {
 	groups  []*group
-	records int // in all groups
+	records int // number of records in all groups
 	left    int // groups that are not yet decided again
 
 	denied bool     // a limit denies the request again, or a recorded denial is kept

@@ -115,7 +115,7 @@ func TestThreeNodesGrantMoreThanOneGlobalLimit(t *testing.T) {
 	require.Greater(t, most, perHour)
 }
 
-// keyThat returns a key for which the function wanted returns true. Keys differ in their first bytes, because the
+// keyThat returns a key for which wanted returns true. Keys differ in their first bytes, because the
 // hash of gubernator places keys that differ only in the last byte side by side.
 func keyThat(wanted func(key string) bool) string {
 	for i := 0; ; i++ {

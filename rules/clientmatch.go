@@ -50,7 +50,7 @@ func (p *parser) clientsOf(m strictyaml.Map) (c Clients, good bool) {
 // networkIn reads an address or a network.
 func networkIn(v strictyaml.Value) (prefix netip.Prefix, ok bool) {
 	text := v.Text()
-	if text == "" {
+	if !v.IsText() {
 		return prefix, false
 	}
 	prefix, ok = networkOf(text)

@@ -191,6 +191,8 @@ func TestErrorsHavePositionAndSuggestion(t *testing.T) {
 		{"a queue of two limits", oneRule("key: ip\nqueue: 2s\nlimits: [{rate: 1, per: 1s, algorithm: leaky_bucket}, {rate: 1, per: 1h}]"), `rules.yaml:4:10: queue needs a single limit, which is leaky_bucket or in_flight: change the limit, or remove queue`},
 		{"a queue that is too long", oneRule("key: ip\nqueue: 2h\nlimit: {rate: 1, per: 1s, algorithm: leaky_bucket}"), `rules.yaml:4:10: queue is 2h: use 1ms to 1m0s`},
 		{"an exempt address that is none", "exempt: {ip: [10.0.0.0/33]}\nrules: []", `rules.yaml:1:15: ip is "10.0.0.0/33": use an address or a network, like 192.0.2.1 or 10.0.0.0/8`},
+		{"an empty exempt address", "exempt: {ip: ''}\nrules: []", `rules.yaml:1:14: ip is "": use an address or a network, like 192.0.2.1 or 10.0.0.0/8`},
+		{"an empty address in not", "rules: [{name: a, key: ip, match: {not: {ip: ['']}}, limit: {rate: 1, per: 1s}}]", `rules.yaml:1:47: ip is "": use an address or a network, like 192.0.2.1 or 10.0.0.0/8`},
 		{"an exempt network of IPv4 within IPv6", "exempt: {ip: '::ffff:10.0.0.0/104'}\nrules: []", `rules.yaml:1:14: ip is "::ffff:10.0.0.0/104": use an address or a network, like 192.0.2.1 or 10.0.0.0/8`},
 		{"an exempt user without a name", "exempt: {user: ['']}\nrules: []", `rules.yaml:1:17: the text is empty`},
 		{"deny without a client", "deny: {reason: r}\nrules: []", `rules.yaml:1:7: deny has no client: add ip, user, api_key or key`},

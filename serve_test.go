@@ -110,7 +110,7 @@ func FuzzServe(f *testing.F) {
 		f.Add(one.Append(one.Append(wire.Header{Op: op, Asks: 2}.Append(nil))))
 		f.Add(wire.Trace(traceFor(f)).Append(one.Append(wire.Header{Op: op, Flags: wire.FlagTraced, Asks: 1}.Append(nil))))
 	}
-	f.Add(wire.Header{Op: wire.OpSince + 1, Asks: 1}.Append(nil))
+	f.Add(wire.Header{Op: wire.OpPause + 1, Asks: 1}.Append(nil))
 	f.Fuzz(func(t *testing.T, request []byte) {
 		got := serveAll(n, request)
 		all := s.takeAll(t)

@@ -12,8 +12,8 @@ import (
 // flags, and replies with the response. It takes at most three quarters of the asker's wait, so
 // that the asker learns of a failure in time.
 //
-// After a refund was sent, this node never executes the refund: the member may have executed it, or
-// may do so later, and a second refund would not be undone. If a take or a debit is executed twice,
+// After a refund or a strike was sent, this node never executes it: the member may have executed it, or
+// may do so later, and a second execution would not be undone. If a take or a debit is executed twice,
 // HandleLate refunds the late result. A response with the status Unreached can mean that the member
 // executed the request, but answered the next node on the way too late.
 func (c *Checks) passOn(v *view.View, member int, flags uint8, now int64, r *request) {
@@ -61,7 +61,7 @@ func (c *Checks) passOn(v *view.View, member int, flags uint8, now int64, r *req
 		failed := err != nil || len(answer) == 0 || wire.Status(answer[0]) == wire.Unreached
 		after := c.viewAfter(v, member, err)
 		switch {
-		case standsIn && after.Stays() && failed && (h.Op != wire.OpRefund || isUnsent(err)):
+		case standsIn && after.Stays() && failed && (!h.Op.IsOnce() || isUnsent(err)):
 			c.standIn(after, c.Env.Now(), r)
 			return
 		case err != nil:

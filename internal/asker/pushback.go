@@ -22,7 +22,7 @@ const banPushbackFor = 10 * time.Second
 // pausedKey marks the denial of a paused key.
 const pausedKey = 1
 
-// A node caches at most pushbackSets*pushbackWays denials, in 1.7 MB. Each ID belongs to one of the
+// A node caches at most pushbackSets*pushbackWays denials, in 1.8 MB. Each ID belongs to one of the
 // sets. If a set is full, the denial that ends first is replaced, and takes of its key are sent to
 // the owner again. So the denials of banned keys, which last longest, are replaced last.
 const (
@@ -64,7 +64,7 @@ type pushbackSet struct {
 	// a take that was sent before may not include the refund.
 	ended   int64 // monotonic time
 	entries [pushbackWays]pushback
-	_       [16]byte
+	_       [48]byte
 }
 
 // pushback is a denial. An ID has several denials if asks for fewer units were denied after

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -16,6 +17,10 @@ import (
 )
 
 var tenAMinute = bucket.Limit{Rate: 10, Per: time.Minute}
+
+func TestPushbackSetsShareNoCacheLine(t *testing.T) {
+	require.Zero(t, unsafe.Sizeof(pushbackSet{})%64)
+}
 
 // All messages take the same time here. The test makes the same asks, at the same times, once with
 // pushbacks and once without, and compares the decisions.

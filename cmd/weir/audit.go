@@ -67,7 +67,7 @@ func (a *auditLog) reopen(hups <-chan os.Signal, log *slog.Logger) {
 		case <-hups:
 		}
 		if err := a.file.open(); err != nil {
-			log.Error("the audit file was not opened again; records go to the previous one", "error", err)
+			log.Error("the audit file was not replaced", "error", err)
 			continue
 		}
 		log.Info("the audit file was opened again", "path", a.file.name)
@@ -115,7 +115,7 @@ type auditFile struct {
 }
 
 // open opens the file that currently has the name, and closes the previous file. If the file cannot
-// be opened, the previous file remains open.
+// be opened, the previous file remains open. An error of closing the previous file is returned, too.
 func (f *auditFile) open() error {
 	file, err := openToAppend(f.name)
 	if err != nil {

@@ -23,7 +23,7 @@ func TestPipeAsAuditFileBlocksNothing(t *testing.T) {
 	require.NoError(t, syscall.Rename(file, file+".1"))
 	require.NoError(t, syscall.Rename(pipe, file))
 	require.NoError(t, p.Process.Signal(syscall.SIGHUP))
-	wait(t, func() bool { return strings.Contains(p.out.String(), "was not opened again") })
+	wait(t, func() bool { return strings.Contains(p.out.String(), "was not replaced") })
 	deny(t, &p.reached, "u")
 	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
 	require.NoError(t, p.Wait(), "%s", &p.out)

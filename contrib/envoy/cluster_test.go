@@ -110,6 +110,16 @@ func TestChangedFileTakesEffectWithoutRestart(t *testing.T) {
 		write("domain: d\ndescriptors: [{key: new}, {key: all, rate_limit: {unit: hour, requests_per_unit: 6, name: other}}]")
 		time.Sleep(3 * time.Second)
 		require.Equal(t, 3, left(), "counts go on")
+		require.Equal(t, 2, lines("is in force"), "an unchanged configuration is put in force once")
+
+		for lost := range 2 {
+			require.NoError(t, os.Rename(file, file+".away"))
+			time.Sleep(3 * time.Second)
+			require.Equal(t, 3+lost, lines("refused"), "each loss of the file is logged once")
+			require.NoError(t, os.Rename(file+".away", file))
+			time.Sleep(3 * time.Second)
+			require.Equal(t, 2-lost, left())
+		}
 		stop()
 		require.ErrorIs(t, <-done, context.Canceled)
 	})

@@ -1,7 +1,6 @@
 package envoylimit
 
 import (
-	"crypto/sha256"
 	"fmt"
 	"maps"
 	"slices"
@@ -33,8 +32,7 @@ type domain struct {
 	limits   []*limit    // the limits of all descriptors, at every level
 	replaces []replacing // the names in all replaces fields
 
-	sum          [sha256.Size]byte // hash of the text of the domain
-	file         string            // position of the domain name, for errors about other domains
+	file         string // position of the domain name, for errors about other domains
 	line, column int
 }
 
@@ -169,11 +167,6 @@ func period(r *rls.RateLimitResponse_RateLimit) (per time.Duration, name string)
 }
 
 const maxPer = 366 * day // the longest period of a weir.Limit
-
-// equals reports whether two Configs were read from the same texts.
-func (c *Config) equals(other *Config) bool {
-	return maps.EqualFunc(c.domains, other.domains, func(a, b *domain) bool { return a.sum == b.sum })
-}
 
 // count returns the number of limits.
 func (c *Config) count() (n int) {

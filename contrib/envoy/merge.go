@@ -1,7 +1,6 @@
 package envoylimit
 
 import (
-	"crypto/sha256"
 	"errors"
 	"fmt"
 
@@ -23,10 +22,8 @@ func mergeDomains(domains []*domain) (*Config, error) {
 	for _, d := range domains {
 		into := all.domains[d.name]
 		if into == nil {
-			into = &domain{name: d.name, top: newLevel(), file: d.file, line: d.line, column: d.column, sum: d.sum}
+			into = &domain{name: d.name, top: newLevel(), file: d.file, line: d.line, column: d.column}
 			all.domains[d.name], first[into] = into, make(map[entry]part)
-		} else {
-			into.sum = sha256.Sum256(append(into.sum[:], d.sum[:]...))
 		}
 		into.limits, into.replaces = append(into.limits, d.limits...), append(into.replaces, d.replaces...)
 		for _, p := range d.parts {

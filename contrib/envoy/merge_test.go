@@ -48,14 +48,6 @@ func TestFilesOfOneDomainAreMerged(t *testing.T) {
 	require.NoError(t, err)
 	r := clientOf(t, s).ask(descriptorOf("path", "/a"), descriptorOf("all", ""))
 	require.Nil(t, r.Statuses[1].CurrentLimit, "a limit of another file is replaced")
-
-	again, err := LoadMerged(dir)
-	require.NoError(t, err)
-	require.True(t, cfg.equals(again))
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "d.yaml"), []byte("domain: d\ndescriptors: [{key: new}]"), 0o600))
-	again, err = LoadMerged(dir)
-	require.NoError(t, err)
-	require.False(t, cfg.equals(again))
 }
 
 func TestDescriptorInTwoFilesIsRefused(t *testing.T) {

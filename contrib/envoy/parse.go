@@ -1,14 +1,10 @@
 package envoylimit
 
 import (
-	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -38,7 +34,7 @@ func parse(name string, text []byte, part bool) (*domain, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &domain{file: name, top: newLevel(), sum: sha256.Sum256(text)}
+	d := &domain{file: name, top: newLevel()}
 	root := file.Root().Map("domain", "descriptors")
 	at := root.Get("domain").Required()
 	d.name = at.Literal()
@@ -250,94 +246,4 @@ func Merge(configs ...*Config) (*Config, error) {
 		return nil, err
 	}
 	return all, nil
-}
-
-// Load reads a file, or all files of a directory whose names end in .yaml or .yml and do
-// not begin with a dot. Each file has a single domain. In a directory on which a
-// ConfigMap is mounted, these files are links.
-func Load(path string) (*Config, error) {
-	domains, err := load(path, false)
-	if err != nil {
-		return nil, err
-	}
-	var configs []*Config
-	for _, d := range domains {
-		configs = append(configs, &Config{domains: map[string]*domain{d.name: d}})
-	}
-	return Merge(configs...)
-}
-
-// LoadMerged is like Load, but several files may have descriptors of the same domain, as
-// in envoyproxy/ratelimit with MERGE_DOMAIN_CONFIG. The files are read like a single
-// file, in the order of their names. A top-level descriptor in two files is an error.
-func LoadMerged(path string) (*Config, error) {
-	domains, err := load(path, true)
-	if err != nil {
-		return nil, err
-	}
-	all, err := mergeDomains(domains)
-	if err != nil {
-		return nil, err
-	}
-	var errs []error
-	for _, name := range all.Domains() {
-		d := all.domains[name]
-		d.unreplaced(func(i int, why string) { errs = append(errs, withMessage(d.replaces[i].at, why)) })
-	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
-	}
-	return all, nil
-}
-
-// load reads the domains of files. If parts is set, a file may contain a part of a
-// domain. The caller must not use the domains if there is an error.
-func load(path string, parts bool) ([]*domain, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	files := []string{path}
-	if info.IsDir() {
-		entries, err := os.ReadDir(path)
-		if err != nil {
-			return nil, err
-		}
-		files = files[:0]
-		for _, e := range entries {
-			if ext := filepath.Ext(e.Name()); !e.IsDir() && !strings.HasPrefix(e.Name(), ".") && (ext == ".yaml" || ext == ".yml") {
-				files = append(files, filepath.Join(path, e.Name()))
-			}
-		}
-		if len(files) == 0 {
-			return nil, fmt.Errorf("no file in %s has a name that ends in .yaml or .yml: %w", path, fs.ErrNotExist)
-		}
-	}
-	var domains []*domain
-	var errs []error
-	for _, file := range files {
-		d, err := parseFile(file, parts)
-		domains, errs = append(domains, d), append(errs, err)
-	}
-	return domains, errors.Join(errs...)
-}
-
-// parseFile refuses a path that is not a regular file, because reading it might never
-// end.
-func parseFile(path string, part bool) (*domain, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is %s: give a regular file, or a link to one", path, info.Mode().Type())
-	}
-	if info.Size() > strictyaml.MaxBytes {
-		return nil, fmt.Errorf("%s has %d bytes: at most %d are read", path, info.Size(), strictyaml.MaxBytes)
-	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	return parse(path, text, part)
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -188,26 +187,9 @@ func (s *Service) Watch(ctx context.Context, path string, every time.Duration) e
 		every = watchEvery
 	}
 	tick := time.Tick(every)
-	var seen *Config
-	complaint, load := "", Load
-	if s.o.MergeDomains {
-		load = LoadMerged
-	}
+	w := watch{service: s, path: path}
 	for {
-		cfg, err := load(path)
-		if err == nil && (seen == nil || !cfg.equals(seen)) {
-			if err = s.Use(cfg); err == nil {
-				seen = cfg
-				s.o.Logger.Info("an Envoy configuration is in force", "path", path, "domains", len(cfg.domains), "limits", cfg.count())
-			}
-		}
-		switch {
-		case err == nil:
-			complaint = ""
-		case err.Error() != complaint:
-			complaint = err.Error()
-			s.o.Logger.Error("the Envoy configuration was refused; the last one stays in force", "path", path, "error", err, "not_found", errors.Is(err, os.ErrNotExist))
-		}
+		w.poll()
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

@@ -8,8 +8,8 @@ import "time"
 type Allowance struct {
 	burst  float64   // maximum of left
 	second float64   // number of events by which left grows in each second
-	left   float64   // number of events that may happen at the time at
-	at     time.Time // the latest time of a call
+	left   float64   // number of events that may still happen, as of the time in the field at
+	at     time.Time // the latest time passed to Has
 }
 
 // NewAllowance returns an Allowance. The argument burst is the number of events that may happen at

@@ -2,13 +2,13 @@ package detect
 
 import "slices"
 
-// Connections describes the connections between members, which are given by their indexes in
-// a list of names. It must not be modified.
+// Connections describes the connections between the members of a list of names. It names a member
+// by the index in that list. A Connections must not be modified.
 type Connections struct {
 	// Connected[i] is the sorted list of members to which member i reports a connection. A member
 	// reports only connections to members that it watches.
 	Connected [][]int
-	Direct    []bool // Direct[j]: this node is connected to member j, or presumes so
+	Direct    []bool // Direct[j]: this node is connected to member j, presumes so, or is member j
 	Stalled   []bool // Stalled[j]: this node is connected to member j, which has stalled
 	// Ended[j]: member j is not on the side of this node. At least one member of this side watches
 	// member j, and the host of member j refuses the connections of all members that watch it
@@ -53,7 +53,7 @@ func (c *Connectivity) Connections(names []string) Connections {
 	return result
 }
 
-// indexes returns the sorted indexes of the members with these ids that are in the roster.
+// indexes returns the sorted indexes of the members with these ids. It skips the ids that are not in o.
 func (o *order) indexes(ids []uint64) []int {
 	if len(ids) == 0 {
 		return nil
@@ -68,8 +68,8 @@ func (o *order) indexes(ids []uint64) []int {
 	return found
 }
 
-// Side reports for each member whether it is in direct, or is connected to such a member through
-// any number of other members.
+// Side reports for each member whether direct contains the member, or a chain of connections leads
+// from a member of direct to it.
 func Side(direct []bool, connected [][]int) []bool {
 	side := slices.Clone(direct)
 	var queue []int

@@ -10,8 +10,8 @@ const (
 	// MaxAnswerAge is the maximum age of an answer that is accepted as a sign of life.
 	MaxAnswerAge = time.Second
 	// SilenceTimeout is how long a connected member may be silent before it is disconnected, without
-	// the extra time for scheduling delays (ExtraTime). By default, TCP retransmits a lost packet
-	// after 200 ms, and again 400 ms later.
+	// the extra time for scheduling delays (ExtraTime). It is longer than two retransmissions take: by
+	// default, TCP retransmits a lost packet after 200 ms, and again 400 ms later.
 	SilenceTimeout = 800 * time.Millisecond
 	// StallTimeout is the least time for which a member with an unanswered request may
 	// send nothing before it has stalled, without the extra time for scheduling delays.
@@ -25,20 +25,21 @@ const (
 // result of Connections may have changed. A name that is not the name of another member is
 // ignored. A Connectivity is not safe for concurrent use.
 //
-// A member that this node does not watch is presumed to be connected while the side of this node
-// reaches it, until a request to it fails or stays unanswered.
+// A member that this node does not watch is presumed to be connected while the rows show the member on
+// the side of this node, until a request to the member fails or stays unanswered.
 //
 // A slow member stays connected. The sides, shares and hand-overs of all members depend on
-// connectivity, so only two events disconnect a member: the connection breaks or cannot be opened
+// connectivity, so only two events disconnect a watched member: the connection breaks or cannot be opened
 // (RecordFailure), or SilenceTimeout and the extra time for scheduling delays pass without an answer on
 // either connection while this process runs (CheckSilence). Afterwards, only the pong of a ping that
-// was sent later proves a connection again. An earlier pong may have been delayed by the partition. If
-// such a pong were accepted, the member would be connected although no message can be delivered.
+// was sent later proves a connection again. The pong of an earlier ping may have been delayed by the
+// partition. If such a pong were accepted, the member would be connected although no message can be
+// delivered.
 //
-// A node increments the number of its own row only: when the row changes, or when an earlier
-// process with the same name has sent a row. Of two rows of a member, the row with the higher number
-// is later. Merge relies on this: if another node incremented the number, it would hide the findings
-// of the member itself.
+// Each node increments only the number of its own row. It does so when the row changes, or when an
+// earlier process with the same name has sent a row. Of two rows about a member, the row with the higher
+// number is later. Merge relies on this: if another node incremented the number, the row of that node
+// would hide the later rows of the member itself.
 //
 // Only this node knows that a member has stalled. A stalled member stays connected, but no
 // requests are sent to the member until its next message arrives (RecordMessage, RecordPong).
@@ -287,7 +288,7 @@ func (c *Connectivity) SetRefused(name string, refused bool) (changed bool) {
 	return c.updateRow()
 }
 
-// updateRow replaces the row of this node if its contacts have changed.
+// updateRow replaces the row of this node if the state of a contact has changed the content of the row.
 func (c *Connectivity) updateRow() (changed bool) {
 	var next Row
 	for name, m := range c.members {

@@ -14,7 +14,7 @@ import (
 // atMS returns the time that is the given number of milliseconds after the start of a test.
 func atMS(ms int) time.Time { return time.Unix(1000, 0).Add(time.Duration(ms) * time.Millisecond) }
 
-// connected returns the table of the node self with these members, each of which has answered at 0.
+// connected returns the table of the node self with these members. Each member has answered a ping at 0 ms.
 func connected(members ...string) *Connectivity {
 	c := NewConnectivity("self")
 	c.SetMembers(members)
@@ -276,7 +276,8 @@ func TestConnectedMemberIsNotRefused(t *testing.T) {
 	require.False(t, c.SetRefused("unknown", true))
 }
 
-// In a large cluster, few members of a side watch a member. All of these must be refused.
+// In a large cluster, few members of a side watch a member. The member has ended only if its host
+// refuses the connections of all its watchers.
 func TestSilenceOutweighsRefusals(t *testing.T) {
 	names := []string{"other", "self", "x"}
 	for i := range smallCluster {

@@ -21,8 +21,8 @@ const (
 type Record struct {
 	Name, Addr, Region string
 	Born               int64  // Unix nanoseconds, by the clock of the member
-	Epoch              uint64 // only the member may increment it, when it answers its tombstone
-	Turn               uint64 // only the member may increment it, with each announcement
+	Epoch              uint64 // only the member may raise it: above the epoch of each tombstone that it answers
+	Turn               uint64 // only the member may raise it: with each announcement
 	Announced          State  // the last state that the member has announced
 	// Gone is the time at which the member left, was replaced or was forgotten, or zero. Messages
 	// contain the time since then instead.
@@ -32,15 +32,15 @@ type Record struct {
 // IsGone reports whether r is a tombstone.
 func (r Record) IsGone() bool { return !r.Gone.IsZero() }
 
-// IsValid reports whether r is a record that a member sends.
+// IsValid reports whether a correct member can send r.
 func (r Record) IsValid() bool {
 	return r.Name != "" && len(r.Name) <= MaxName && r.Addr != "" && len(r.Addr) <= MaxAddr && len(r.Region) <= MaxRegion &&
 		r.Epoch <= maxEpoch && r.Turn <= maxEpoch && !(r.IsGone() && r.Epoch == maxEpoch) && r.Announced.IsAnnounced()
 }
 
-// compare orders the records of a member. A later epoch supersedes an earlier epoch, a tombstone
-// supersedes the records of its epoch and the later tombstones, and a later announcement supersedes
-// an earlier announcement. The other comparisons only make the order total.
+// compare orders the records of a member. A later epoch supersedes an earlier epoch. Within an epoch, a
+// tombstone supersedes all other records, an earlier tombstone supersedes a later tombstone, and a later
+// announcement supersedes an earlier announcement. The other comparisons only make the order total.
 func (r Record) compare(o Record) int {
 	return cmp.Or(
 		cmp.Compare(r.Epoch, o.Epoch),

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// unconfirmedTTL is how long a member, or a new epoch of a member, that only the roster of another
-	// node has reported may be missing from gossip before the member counts as dead.
+	// unconfirmedTTL applies to a member, or a new epoch of a member, that only the roster of another
+	// node has reported. The member counts as dead if gossip does not report it as alive for this long.
 	unconfirmedTTL = 5 * time.Second
 	// unansweredTTL is how long a member that gossip reports as alive stays in the roster without
 	// an answer to its tombstone. Tick checks it.
@@ -24,21 +24,21 @@ const (
 	// the members that left during the partition again, as dead members.
 	tombstonePatience = 2 * smallPatience
 	// MaxMembers, maxTombstones and MaxRecords bound a roster, whatever its members send.
-	// MaxMembers includes dead members, and leaves room for a cluster of 1,000 of which all members are
-	// replaced at once, and the old members have died without leaving.
+	// MaxMembers includes dead members. It leaves room for the replacement of all members of a cluster
+	// of 1,000 at once, if the old members have died without leaving.
 	MaxMembers    = 4096
 	maxTombstones = 4096
 	MaxRecords    = 8192
-	// NewMembers is how many members unknown to this node may come at once, and
-	// NewMembersEach how many in each second after that. Hundreds of members may start in
+	// NewMembers is how many members unknown to this node the roster adds at once, and
+	// NewMembersEach how many it adds in each second after that. Hundreds of members may start in
 	// one moment. A later exchange of rosters adds the members above the limit.
 	NewMembers     = 512
 	NewMembersEach = 32
 )
 
-// Roster is a map of records that all members replicate. Beside each record it has the reports of
-// the gossip of this node about the life of the member. Methods that handle an event
-// return the Change. A Roster is not safe for concurrent use.
+// Roster is a map of records that all members replicate. Beside each record it keeps whether the gossip
+// of this node reports the member as alive. Methods that handle an event return the Change. A Roster is
+// not safe for concurrent use.
 //
 // The records of a member are totally ordered, and a merge keeps the greater record. So the rosters
 // of all members become equal: the order, the path and the number of times that records arrive do
@@ -49,7 +49,7 @@ const (
 type Roster struct {
 	self    string
 	forget  time.Duration
-	left    bool
+	left    bool      // this node has left
 	small   time.Time // when this side was last smaller than the set of members that it misses
 	entries map[string]*Entry
 	order   []*Entry   // the values of entries, sorted by name; nil if entries has changed since order was made
@@ -59,16 +59,17 @@ type Roster struct {
 // Entry is a record and the facts that only this node has about the member.
 type Entry struct {
 	Record
-	At    string    // "ip:port" for gossip; empty if gossip has never had the member
+	At    string    // "ip:port" for gossip; empty if gossip has never reported the member as alive
 	Alive bool      // gossip reports the member as alive
-	dead  time.Time // if not Alive: when the member counts as dead
-	// unanswered is the record before the tombstone that another node has sent, if the member is
-	// alive and has not left: the member stays in the roster until it answers or unansweredTTL has
-	// passed. The members beyond a partition have forgotten the member, and may have forgotten this node too. If this node dropped
-	// the member now, and received its own tombstone later, this node would be alone with the counts
-	// that both nodes have.
+	dead  time.Time // if not Alive: the time from which the member counts as dead
+	// unanswered is the record that a tombstone from another node has replaced, while the member is
+	// alive and has not left. Otherwise unanswered is nil. The member stays in the roster until the member
+	// answers or unansweredTTL has passed. The members beyond a partition have forgotten the member, and
+	// may have forgotten this node too. Suppose that this node dropped the member now, and received its
+	// own tombstone later. Until then, this node would be alone in its roster, although the member holds
+	// the same counts.
 	unanswered *Record
-	since      time.Time // if unanswered: when the tombstone arrived
+	since      time.Time // if unanswered is not nil: when the tombstone arrived
 }
 
 // NewRoster returns the roster of a node that starts and is Joining. The roster
@@ -84,7 +85,7 @@ type Change struct {
 	Members  bool     // the list of members has changed, or the state of a member
 	Spread   []Record // records to be sent to other members at once
 	Own      bool     // the record of this node has changed, and must be sent to all members
-	Rejected int      // number of members that were rejected because the roster is full, or new members arrive too fast
+	Rejected int      // number of members that were rejected, because the roster is full or new members arrive too fast
 }
 
 func (c *Change) add(o Change) {
@@ -207,16 +208,16 @@ func (r *Roster) Merge(records []Record, now time.Time) Change {
 	return c
 }
 
-// Replace buries a member, because this node has dialled its address and another member
-// answered there. An advertised address or start time does not prove that a member is dead:
-// addresses may be wrong, and clocks may differ.
+// Replace adds a tombstone for a member, because this node has dialled the address of the member and
+// another member answered there. An advertised address or start time does not prove that a member is
+// dead: addresses may be wrong, and clocks may differ.
 func (r *Roster) Replace(name string, now time.Time) Change {
 	e := r.entries[name]
 	if e == nil || name == r.self || e.IsGone() && e.unanswered == nil {
 		return Change{}
 	}
 	e.Alive, e.dead, e.unanswered = false, now, nil
-	if e.IsGone() { // another member has buried it first
+	if e.IsGone() { // the tombstone of another node arrived first
 		return Change{Members: true}
 	}
 	return r.bury(e, now)
@@ -247,7 +248,7 @@ func (r *Roster) Announce(s State) (Change, error) {
 }
 
 // Tombstone returns the tombstone of the member that has sent its own record rec. It reports false if
-// there is no tombstone, or if rec already answers the tombstone.
+// there is no tombstone, if rec is a tombstone itself, or if rec already answers the tombstone.
 func (r *Roster) Tombstone(rec Record) (tombstone Record, ok bool) {
 	e := r.entries[rec.Name]
 	if e == nil || !e.IsGone() || rec.IsGone() {
@@ -256,7 +257,7 @@ func (r *Roster) Tombstone(rec Record) (tombstone Record, ok bool) {
 	return e.Record, e.Epoch >= rec.Epoch
 }
 
-// Leave buries this node itself.
+// Leave adds the tombstone of this node. Further calls do nothing.
 func (r *Roster) Leave(now time.Time) Change {
 	if r.left {
 		return Change{}
@@ -289,15 +290,15 @@ func (e *Entry) IsDead(now time.Time) bool { return !e.Alive && !now.Before(e.de
 
 // Tick forgets dead members, and members that have not answered their tombstones, and drops old
 // tombstones. The argument before is the time of the previous Tick. onSide reports whether a member is
-// on the side of this node, to which the node itself belongs.
+// on the side of this node. It must report true for this node.
 //
 // A side is compared with the set of members that it misses. The side includes the members that have
 // joined it. If the side has not been smaller than this set for the duration Config.Forget, it forgets
-// the members that have been dead for that duration. A smaller side forgets such members later. When a
-// partition heals, a small side connects to the missing members in turn: it may stop being smaller with
-// the first of them, while the remaining members are about to connect. A member that died before it
-// served owns no keys and does not count as missing. Every side forgets such a member after that
-// duration.
+// the members that have been dead for that duration. Otherwise it forgets a member that has been dead for
+// smallPatience times that duration. When a partition heals, a small side connects to the missing members
+// in turn: it may stop being smaller with the first of them, while the remaining members are about to
+// connect. A member that died before it served owns no keys and does not count as missing. Every side
+// forgets such a member once it has been dead for Config.Forget.
 func (r *Roster) Tick(before, now time.Time, onSide func(name string) bool) Change {
 	var c Change
 	here, missing := 0, 0
@@ -340,10 +341,10 @@ func (r *Roster) Tick(before, now time.Time, onSide func(name string) bool) Chan
 	return c
 }
 
-// SkipPause records that this process was suspended for the given time, up to now. Dead
-// members may have returned meanwhile, and tombstones may have been answered, in messages
-// that this process has not read yet. So the pause does not count as time in which a member was
-// dead, or a tombstone unanswered.
+// SkipPause records that this process was suspended for the duration pause, which ends now. In messages
+// that this process has not read yet, dead members may have returned, and members may have answered
+// their tombstones. So the pause does not count as time in which a member was dead, a tombstone was
+// unanswered, or this side was large enough to forget.
 func (r *Roster) SkipPause(pause time.Duration, now time.Time) {
 	r.small = r.small.Add(pause)
 	for _, e := range r.entries {

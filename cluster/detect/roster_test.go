@@ -290,9 +290,9 @@ func TestMemberThatAnswersItsTombstoneIsJoining(t *testing.T) {
 	require.True(t, a.entries["x"].Alive)
 }
 
-// If the roster of another node has a new epoch of a member, the member counts as alive until
-// unconfirmedTTL has passed without gossip of it, like a new member. The same holds if the previous
-// epoch ended long ago.
+// If the roster of another node has a new epoch of a member, the member counts as alive for
+// unconfirmedTTL, as a new member does. Gossip need not report it meanwhile. The same holds if the
+// previous epoch ended long ago.
 func TestUnconfirmedEpochCountsAsAliveForTTL(t *testing.T) {
 	for name, buried := range map[string]bool{"buried here": true, "buried elsewhere": false} {
 		t.Run(name, func(t *testing.T) {
@@ -428,8 +428,8 @@ func TestTickKeepsTombstonesOfLivingMembers(t *testing.T) {
 	require.Len(t, r.entries, 2)
 }
 
-// Members beyond a partition may have forgotten all members of this side. Suppose that a node
-// dropped the members of its own side as their tombstones arrive. The node would then be alone,
+// Members beyond a partition may have forgotten all members of this side. If a node dropped each member
+// of its own side when the tombstone of that member arrives, the node would be alone in its roster,
 // although the dropped members hold the same counts.
 func TestLivingMemberStaysUntilItAnswersItsTombstone(t *testing.T) {
 	serving := func() *Roster {

@@ -44,13 +44,13 @@ const (
 	// MaxRows is the maximum number of bytes of the rows in a message. It is more than the size of a
 	// row with three lists of maxNamed members.
 	MaxRows = 32 << 10
-	// maxNamed is the maximum number of members in a list of a row. A node of a large cluster watches
-	// eight members, and up to 264 if all of them are disconnected.
+	// maxNamed is the maximum number of members in a list of a row. A node of a large cluster chooses at
+	// most eight members to watch, and up to 264 if members are disconnected.
 	maxNamed = 1024
 	// rowHeader is the size of a row that names no member.
 	rowHeader = 22
 	// maxRowNumber is the maximum number of a row. A row changes some times a second at most,
-	// so no correct member reaches it. A row with a greater number would end the connection.
+	// so no correct member reaches it. The receiver of a row with a greater number closes the connection.
 	maxRowNumber = 1 << 48
 	// maxStrangers is how many more rows than members of the roster a table may have. Rows may
 	// arrive before the roster, and no member sends a dropped row again before the row changes.
@@ -70,11 +70,10 @@ type Feed struct {
 const newsPace = 50 * time.Millisecond
 
 // News returns the rows that are due to the named member, oldest first: the rows that have changed since
-// the last call of Sent, except rows about this member or from this member. If f has sent no rows, News
-// returns these rows as well. The rows have at most MaxRows bytes, and upTo is the version for Sent. If
-// News returns rows, the caller must call Sent once the rows are queued, and then News again. Otherwise
-// the result wait is the time after which the caller must call News again, or 0 if no call is due before the table
-// changes.
+// the last call of Sent, except rows about this member or from this member. The first rows of a
+// connection have no exceptions. The rows have at most MaxRows bytes. If News returns rows, the caller
+// must pass upTo to Sent once the rows are queued, and then call News again. Otherwise the caller must
+// call News again after the duration wait, or after a change of the table if wait is 0.
 func (c *Connectivity) News(f *Feed, name string, now time.Time) (rows []Row, upTo uint64, wait time.Duration) {
 	if f.version == c.version {
 		return nil, 0, 0
@@ -106,8 +105,8 @@ func (c *Connectivity) News(f *Feed, name string, now time.Time) (rows []Row, up
 // Sent records that the rows up to a version of the table are in the queue of the connection.
 func (f *Feed) Sent(upTo uint64, now time.Time) { f.version, f.sent = upTo, now }
 
-// Merge replaces the rows for which a member has sent a row of a higher number. It reports whether
-// the content of a row has changed.
+// Merge replaces each row for which the member from has sent a row with a higher number. It reports
+// whether the content of a row has changed.
 func (c *Connectivity) Merge(from string, rows []Row) (changed bool) {
 	for _, r := range rows {
 		held := c.rows[r.About]
@@ -131,7 +130,7 @@ func (c *Connectivity) Merge(from string, rows []Row) (changed bool) {
 	return changed
 }
 
-// store replaces the row of the member that r is about.
+// store makes r, which the member from has sent, the row of the member r.About.
 func (c *Connectivity) store(r Row, from string) {
 	if held := c.rows[r.About]; held != nil {
 		c.byVersion.Remove(held.place)

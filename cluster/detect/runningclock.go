@@ -9,10 +9,10 @@ const TimerTolerance = 2 * time.Millisecond
 // each process the same time to send a request and to read the response, however long the
 // machine ran other processes meanwhile.
 //
-// The process reports its checks. A check that runs more than TimerTolerance after it was
-// due shows that the process did not run from then on. If the process did not run, it has
-// neither written a request nor read a response. So a late check does not end any wait,
-// unless the previous check was late too: every check of a process may be late.
+// The process reports its checks. If a check runs more than TimerTolerance after it was due, the process
+// did not run between these two times. It has then neither written a request nor read a response. So a
+// late check does not end any wait, unless the previous check was late too. Otherwise waits would never
+// end in a process whose checks are all late.
 //
 // Each time is a duration since a moment that is the same for all calls. The zero RunningClock has no
 // check planned. A RunningClock is not safe for concurrent use.
@@ -29,8 +29,8 @@ func (r *RunningClock) Plan(due time.Duration) { r.due, r.planned = due, true }
 // Due returns the time at which the next check is due. It reports false if none is planned.
 func (r *RunningClock) Due() (due time.Duration, planned bool) { return r.due, r.planned }
 
-// Read returns the time on the clock at the time now. From the time at which a check is overdue until
-// that check, the clock does not move.
+// Read returns the time on the clock at the time now. While a check is overdue, the clock stands at the
+// time at which the check was due.
 func (r *RunningClock) Read(now time.Duration) time.Duration {
 	if r.isOverdue(now) {
 		now = r.due

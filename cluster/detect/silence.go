@@ -23,7 +23,7 @@ type Silence struct {
 // Restart records that the event happened, or that the wait for it began, at the given time.
 func (s *Silence) Restart(at time.Time) { *s = Silence{start: at, checked: at} }
 
-// Start returns the time that was passed to Restart.
+// Start returns the time that was last passed to Restart.
 func (s *Silence) Start() time.Time { return s.start }
 
 // Check performs the check that was planned for the time due, and reports whether the silence has

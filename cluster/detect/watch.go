@@ -16,24 +16,25 @@ import (
 // the graph of these pairs is connected.
 //
 // If a neighbour is disconnected, the node also watches the next member in that direction of the cycle,
-// and so on up to a member to which it is connected. The node skips members that no member of its
-// side is connected to, because such members may be beyond a partition or have ended. Only the nodes
-// of a small side watch such members: a node may have lost all of its neighbours to the partition, and must
-// find the other members of its side.
+// and so on up to a member to which it is connected. Beyond the neighbours, the node skips members that
+// are not on its side, because such members may be beyond a partition or have ended. Only the nodes of a
+// small side do not skip them: a node may have lost all of its neighbours to the partition, and must find
+// the other members of its side.
 //
-// A row lists a connection only after a pong has proven it. So the graph of all rows needs no
-// roster to be read, and a member that learns of a new neighbour late does no harm.
+// A row lists a connection only after a pong has proven it. So a reader of the rows need not know which
+// members are neighbours, and members whose rosters differ for a while do no harm.
 const (
 	// smallCluster is the maximum number of living members that all watch each other.
 	smallCluster = 9
 	// maxSmall is the maximum number of members of a small cluster, dead members included.
 	maxSmall = 4 * smallCluster
 	cycles   = 4
-	// Apart from neighbours, a node watches members that its side does not reach only if the side is no
-	// majority and has fewer than smallSide other members. The probability that a partition separates a
-	// connected set of this size from the other members of its side is below 1e-12.
+	// Apart from neighbours, a node chooses members that are not on its side only if its side is small:
+	// the other members of the side are fewer than smallSide, and fewer than half of the roster. The
+	// probability that a partition separates a connected set of this size from the other members of its
+	// side is below 1e-12.
 	smallSide = 32
-	// A node watches at most maxTried+1 disconnected members in each direction of a cycle.
+	// A node chooses at most maxTried+1 disconnected members in each direction of a cycle.
 	maxTried = 32
 	// lingerTime is how long a node still watches a connected member that is no neighbour any
 	// more. The new neighbours are connected by then.
@@ -43,11 +44,11 @@ const (
 	returnTime = 3 * time.Second
 )
 
-// order is the roster of the last call of Arrange.
+// order is a sorted roster and its cycles. Connectivity.order is the roster of the last call of Arrange.
 type order struct {
 	names  []string
 	index  map[uint64]int // keyed by MemberID
-	cycles [][]int        // for each cycle, the other members in its order, beginning after this node; nil if not needed yet
+	cycles [][]int        // for each cycle, the indexes of the other members in its order, from the first after this node; nil until needed
 }
 
 // newOrder returns the order of the members with these names.
@@ -144,8 +145,8 @@ func (c *Connectivity) side() []bool {
 	return side
 }
 
-// choose chooses the members that this node watches in a large cluster. small reports whether the
-// side of this node is small.
+// choose chooses the members that this node watches in a large cluster. The argument small reports
+// whether the side of this node is small (smallSide).
 func (c *Connectivity) choose(small bool) {
 	for _, cycle := range c.order.cycles {
 		backwards := slices.Clone(cycle)
@@ -219,7 +220,7 @@ func (c *Connectivity) RecordWatcher(name string, now time.Time) (changed bool) 
 }
 
 // Examine records that a member has left a request unanswered since the given time. If this node
-// does not watch the member, the silence of the member begins then.
+// does not watch the member, the silence of the member begins at that time.
 func (c *Connectivity) Examine(name string, since time.Time) {
 	if m := c.members[name]; m != nil && !m.watched && !m.examined {
 		m.examined = true

@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The test TestCrowdAgreesAtABoundedCost of simulations plays crashes, freezes, splits and joins of
+// TestCrowdAgreesAtABoundedCost, in package simulations, plays crashes, freezes, splits and joins of
 // large clusters.
 
 func crowdName(i int) string { return fmt.Sprintf("n%04d", i) }
@@ -21,8 +21,8 @@ func crowdNames(n int) (names []string) {
 	return names
 }
 
-// arranged returns the table of the node self, which is one of these members, and the members that the
-// node has chosen to watch.
+// arranged returns the table of the node self, whose name is in names, and the members that the node has
+// chosen to watch.
 func arranged(self string, names []string) (c *Connectivity, chosen []string) {
 	c = NewConnectivity(self)
 	c.SetMembers(names)
@@ -40,7 +40,7 @@ func (c *Connectivity) chosen() (names []string) {
 	return names
 }
 
-// A node watches about eight members, whatever the size of the cluster, and they watch it.
+// A node watches about eight members, whatever the size of the cluster, and these members watch the node.
 func TestNeighborsWatchEachOther(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		names := crowdNames(rapid.IntRange(smallCluster+1, 200).Draw(t, "members"))

@@ -56,7 +56,7 @@ func TestConnectivity(t *testing.T) {
 			{0, "ping", 1, false}, {1, "pong", 1, true}, {300, "ping", 2, true}, {310, "fail", 0, false},
 			{311, "pong", 2, false}, {312, "ping", 3, false}, {313, "pong", 3, true},
 		},
-		"so it is after a silence": {
+		"after a silence, only the pong of a later ping connects a member": {
 			{0, "ping", 1, false}, {1, "pong", 1, true}, {700, "ping", 2, true}, {801, "check", 801, false},
 			{802, "pong", 2, false}, {900, "ping", 3, false}, {901, "pong", 3, true},
 		},
@@ -150,7 +150,7 @@ func TestDelayedMemberHasExtraTime(t *testing.T) {
 		"delays below 20 ms":         {15, 15, 800},
 		"this process is delayed":    {150, 0, 950},
 		"the member reports a delay": {0, 300, 1100},
-		"both":                       {150, 300, 1100},
+		"both are delayed":           {150, 300, 1100},
 		"at most a second":           {0, 60_000, 1800},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -151,9 +151,9 @@ func TestTickForgetsDeadMembers(t *testing.T) {
 	}{
 		{name: "a larger side after Forget", living: []string{"a", "c"}, dead: []string{"d"}, after: testForget},
 		{name: "the remaining one of two members after Forget", dead: []string{"a"}, after: testForget},
-		{name: "half after Forget", living: []string{"c"}, dead: []string{"a", "d"}, after: testForget},
+		{name: "half of the members after Forget", living: []string{"c"}, dead: []string{"a", "d"}, after: testForget},
 		{name: "a smaller side after ten times Forget", living: []string{"c"}, dead: []string{"a", "d", "e"}, after: 10 * testForget},
-		{name: "with members that joined it, it is no smaller", living: []string{"c"}, joined: []string{"x"}, dead: []string{"a", "d", "e"}, after: testForget},
+		{name: "a side includes the members that joined it", living: []string{"c"}, joined: []string{"x"}, dead: []string{"a", "d", "e"}, after: testForget},
 		{name: "a member that never served does not count as missing", living: []string{"c"}, dead: []string{"a", "d"}, stillborn: []string{"x", "y"}, after: testForget},
 		{name: "a member that never served after Forget, on a smaller side too", dead: []string{"a", "c"}, stillborn: []string{"x"}, kept: []string{"a", "c"}, after: testForget},
 	} {
@@ -294,7 +294,7 @@ func TestMemberThatAnswersItsTombstoneIsJoining(t *testing.T) {
 // unconfirmedTTL, as a new member does. Gossip need not report it meanwhile. The same holds if the
 // previous epoch ended long ago.
 func TestUnconfirmedEpochCountsAsAliveForTTL(t *testing.T) {
-	for name, buried := range map[string]bool{"buried here": true, "buried elsewhere": false} {
+	for name, buried := range map[string]bool{"this node has its tombstone": true, "another node has its tombstone": false} {
 		t.Run(name, func(t *testing.T) {
 			r := rosterOf("a")
 			r.RecordAlive(rec("x", 2), "", dawn)
@@ -472,7 +472,7 @@ func TestLivingMemberStaysUntilItAnswersItsTombstone(t *testing.T) {
 		require.Equal(t, []string{"a"}, memberNames(r))
 		require.Equal(t, buried, r.entries["b"].Gone)
 	})
-	t.Run("it does neither for 5 s", func(t *testing.T) {
+	t.Run("it neither answers nor dies for 5 s", func(t *testing.T) {
 		r := serving()
 		require.False(t, r.Tick(dawn, dawn.Add(unansweredTTL-1), allOnSide).Members)
 		require.Equal(t, []string{"a", "b"}, memberNames(r))
@@ -560,8 +560,8 @@ func TestMergeKeepsGreaterRecord(t *testing.T) {
 	buried := func(ago time.Duration) func(*Record) { return func(r *Record) { r.Gone = dawn.Add(-ago) } }
 	for about, c := range map[string]struct{ less, more func(*Record) }{
 		"a later epoch":                     {buried(0), func(r *Record) { r.Epoch = 1 }},
-		"a burial":                          {func(r *Record) { r.Turn = 9 }, buried(0)},
-		"the first burial":                  {buried(time.Second), buried(time.Minute)},
+		"a tombstone":                       {func(r *Record) { r.Turn = 9 }, buried(0)},
+		"the earlier tombstone":             {buried(time.Second), buried(time.Minute)},
 		"a later turn":                      {func(r *Record) { r.Announced = Leaving }, func(r *Record) { r.Turn = 1 }},
 		"another state, by mistake":         {func(*Record) {}, func(r *Record) { r.Announced = Serving }},
 		"another time of birth, by mistake": {func(*Record) {}, func(r *Record) { r.Born = 8 }},

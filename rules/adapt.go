@@ -13,7 +13,7 @@ import (
 // the numbers by one factor. The factor falls while the part of the slow requests is above Slow, the part of the
 // failed requests above Errors, or a queue grows that will make requests slow.
 type Adapt struct {
-	Latency  time.Duration // a response that begins later is slow
+	Latency  time.Duration // a request is slow if its response begins later than this after the request arrived
 	Slow     float64       // part of the requests that may be slow
 	Errors   float64       // part of the requests that may fail, with 5xx except 501, or a panic
 	Min, Max float64       // bounds of the factor, 0.01 to 1
@@ -99,7 +99,7 @@ func (l *Limit) Scaled(factor int64) *Limit {
 }
 
 // scale multiplies the Rate, Burst and Keep of a limit by a factor in percent. The Rate, and a Burst if there
-// is one, are at least 1. The kept part leaves at least a unit.
+// is one, are at least 1. The kept part leaves at least a unit for other checks.
 func scale(l weir.Limit, factor int64) weir.Limit {
 	l.Rate, l.Factor = max(1, l.Rate*factor/100), factor
 	if l.Burst > 0 {

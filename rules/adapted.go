@@ -13,24 +13,26 @@ import (
 // Adaptation is the state of a rule with Adapt, which all nodes share.
 type Adaptation struct {
 	Rule   string
-	Factor float64   // in steps of 0.01 in the results of a Snapshot, and as published in those of FactorChanges
+	Factor float64   // a Snapshot returns the factor in steps of 0.01, and FactorChanges as it was published
 	Reason string    // reason of the last change; empty if the factor never changed, or the published value has ended
 	At     time.Time // time of the last change; zero if Reason is empty
 }
 
-// adaptation is a published Adaptation, as a State of the package adapt. It ends unless it is published again.
+// adaptation is a published Adaptation. Its text is that of an adapt.State. An adaptation ends unless it is
+// published again.
 type adaptation struct {
 	Control
 	Adaptation
 }
 
 const (
-	adaptPrefix = "adapt/" // RULE follows
+	adaptPrefix = "adapt/" // the name of the rule follows
 	maxChanges  = 20       // maximum number of changes of factors that a Book remembers
 	otherReason = "other"
 )
 
-// changeReasons are the reasons by which changes are counted. A later release may publish others.
+// changeReasons are the reasons by which changes are counted. A later release may publish other reasons, which
+// are counted as otherReason.
 var changeReasons = [...]string{string(adapt.Slow), string(adapt.Errors), string(adapt.Queue), string(adapt.Recovered), otherReason}
 
 // UnmarshalJSON reads a published State.

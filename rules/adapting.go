@@ -20,13 +20,13 @@ import (
 
 // Nodes debit their measurements of a rule with Adapt to counts of the cluster. So the totals survive the loss of a
 // member. One node at a time, the decider, reads the totals and publishes the factor. During a split, each side has
-// a decider. After the split, all nodes keep the value of the majority: a later value of the minority, at min,
-// cost a third of the goodput for five seconds.
+// a decider. After the split, all nodes keep the value of the majority. When a later value of the minority won
+// instead, a factor at its minimum cost a third of the goodput for five seconds.
 
 const (
 	adaptEvery = 250 * time.Millisecond // time from the end of a call of run to the next call, if a rule has requests
 	adaptIdle  = time.Second            // time from the end of a call of run to the next call, if no rule has requests
-	factorTerm = time.Hour              // the time after which a published factor ends; while the rule has requests, the factor is published again after half of it
+	factorTerm = time.Hour              // the time after which a published factor ends; while the rule has requests, the factor is published again after half of this time
 )
 
 // newMeasureLimit returns the limit of the counts of measurements, which denies nothing. The Rate is
@@ -35,16 +35,16 @@ func newMeasureLimit() weir.Limit {
 	return weir.Limit{Name: stats.Uncounted, Algorithm: weir.FixedWindow, Rate: 1e12, Per: 10 * time.Minute, Partition: weir.FailOpen, NoLeases: true}
 }
 
-// measures contains the names of the counts of a rule. All reports change the first count.
+// measures contains the names of the counts of a rule. Each report increases the first count.
 var measures = [...]string{"busy", "started", "done", "slow", "failed", "denied"}
 
-// numbers has a number of units for each of the measures.
+// numbers has the units of a count for each of the measures.
 type numbers [len(measures)]int64
 
 // busyUnit is the unit of the count of busy.
 const busyUnit = 100 * time.Microsecond
 
-// measured returns the numbers of a Sample, which is not empty.
+// measured returns the numbers of a Sample, which must not be empty.
 func measured(s *adapt.Sample) numbers {
 	return numbers{1 + int64(s.Busy/busyUnit), s.Started, s.Done, s.Slow, s.Failed, s.Denied}
 }
@@ -71,9 +71,9 @@ type adapter struct {
 type decision struct {
 	adapt.State
 	version uint64  // version of the last published value
-	isKnown bool    // totals has been read
+	isKnown bool    // the next call of read can compare the counts with totals
 	totals  numbers // counts at the last call of read
-	last    numbers // increase of the counts before the last call of read
+	last    numbers // increase of the counts between the last two calls of read
 	active  bool    // the counts had changed at the last call of read
 }
 
@@ -157,8 +157,9 @@ func (a *adapter) report(ctx context.Context, rule string, sample adapt.Sample) 
 }
 
 // read returns the sum of the measurements of all nodes over two intervals: since the last call, and the
-// interval before the last call. ok is false in the first call, after an error, and if a count has decreased,
-// because its window has ended, or because a replica lacks the last reports.
+// interval before the last call. ok is false in the first call, in a call with an error, and in a call that finds
+// a decreased count, because its window has ended or because a replica lacks the last reports. After such an
+// error or decrease, ok is false in the next call as well.
 func (a *adapter) read(ctx context.Context, rule string, d *decision) (sample adapt.Sample, ok bool) {
 	var mu sync.Mutex
 	now, failed := d.totals, false
@@ -185,13 +186,13 @@ func (a *adapter) read(ctx context.Context, rule string, d *decision) (sample ad
 	if !ok {
 		d.last = numbers{}
 	}
-	d.isKnown = ok || !d.isKnown && !failed // after a decrease, the next call only reads the totals
+	d.isKnown = ok || !d.isKnown && !failed // after an error or a decrease, the next call only reads the totals
 	return sum.sample(), ok
 }
 
 // decide computes the factor of a rule, and publishes it if its whole percentage has changed. While the rule has
-// requests, decide also publishes a factor again of whose term less than half is left. A side without a majority
-// publishes low versions, so that the value of the majority replaces its values after the split.
+// requests, decide also publishes an unchanged factor again once less than half of its term is left. A side
+// without a majority publishes low versions, so that the value of the majority replaces its values after the split.
 func (a *adapter) decide(ctx context.Context, r *Rule, d *decision, hasMajority bool) {
 	sample, ok := a.read(ctx, r.Name, d)
 	if !ok {

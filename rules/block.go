@@ -14,7 +14,7 @@ import (
 type Block struct {
 	Control              // By and At are zero in a Block of the file. Clients do not receive the Reason
 	Kind    BlockKind    `json:"-"`
-	Network netip.Prefix `json:"-"` // addresses of BlockIP; an address is a network of all its bits
+	Network netip.Prefix `json:"-"` // addresses of a BlockIP; for a single address, the prefix has all of its bits
 	Rule    string       `json:"-"` // name of the rule of BlockKey
 	ID      [16]byte     `json:"-"` // the keyed hash of a user, an API key or a key that an operator blocked, whose text is never published
 }
@@ -63,7 +63,7 @@ type clients[T comparable] struct {
 
 func (c *clients[T]) count() int { return len(c.networks) + len(c.users) + len(c.apiKeys) }
 
-// put adds a Block to a map. Of several Blocks of a text, the last to end stays.
+// put adds a Block to a map. Of several Blocks with the same key of the map, put keeps the last to end.
 func put[T comparable](all map[T]*Block, of T, b *Block) map[T]*Block {
 	if all == nil {
 		all = make(map[T]*Block)
@@ -74,7 +74,7 @@ func put[T comparable](all map[T]*Block, of T, b *Block) map[T]*Block {
 	return all
 }
 
-// sortBlocked sorts networks. Of several Blocks of a network, the last to end stays.
+// sortBlocked sorts networks. Of several Blocks of a network, sortBlocked keeps the last to end.
 func sortBlocked(all networks[*Block]) networks[*Block] {
 	return sortNetworks(all, func(a, b *Block) int { return b.end().Compare(a.end()) })
 }
@@ -118,8 +118,8 @@ func (s *Set) block(r *Request, now func() time.Time) *Block {
 	return b
 }
 
-// KeyBlock returns the Block of the file for a key of a rule, or nil. The caller does not enforce it
-// if the Mode of the rule is not Enforce.
+// KeyBlock returns the Block of the file for a key of a rule, or nil. The caller must enforce the Block only
+// if the Mode of the rule is Enforce.
 func (s *Set) KeyBlock(r *Rule, key string) *Block {
 	return inForce(s.denyKeys[ruleKey{r.Index, key}], time.Now)
 }
@@ -146,9 +146,9 @@ func (s *Snapshot) Block(r *Request) *Block {
 	return b
 }
 
-// KeyBlock returns the Block for a key of a limit, or nil. It is a Block of a key of the rule, or
+// KeyBlock returns the Block for a key of a limit, or nil. The Block is that of a key of the rule, or
 // stands for an Override with Rate 0. KeyBlock ignores the Blocks of clients: see ClientBlock. The
-// caller does not enforce it if the Mode of the rule for the key is not Enforce.
+// caller must enforce the Block only if Snapshot.ModeFor returns Enforce for the key.
 func (s *Snapshot) KeyBlock(l *Limit, key string) *Block {
 	rule := s.ruleOf[l.Index].Index
 	if b := inForce(s.denyKeys[ruleKey{rule, key}], s.now); b != nil {
@@ -167,9 +167,9 @@ func (s *Snapshot) KeyBlock(l *Limit, key string) *Block {
 	return nil
 }
 
-// ClientBlock returns the Block for the client whose address, user or API key is a key of a limit,
+// ClientBlock returns the Block for the client whose address, user or API key is the given key of a limit,
 // or nil. It is for calls that have a key and no Request. The result is nil if the key of the rule
-// has several parts, or another source.
+// has several parts, or a source that does not name a client.
 func (s *Snapshot) ClientBlock(l *Limit, key string) *Block {
 	parts := s.ruleOf[l.Index].key.parts
 	if len(parts) != 1 {

@@ -14,8 +14,8 @@ import (
 )
 
 // blockPrefix begins the names of published Blocks: block/ip/192.0.2.0/24, block/user/ID,
-// block/api_key/ID and block/key/RULE/ID. It has no text of a user or a key. A network is published as
-// text, because the other nodes compare each address with it.
+// block/api_key/ID and block/key/RULE/ID. A name has the ID of a user or a key instead of its text. A
+// network is published as text, because other nodes compare the address of each client with the network.
 const blockPrefix = "block/"
 
 // Name returns the text that identifies a Block of an operator: its kind, the rule of a BlockKey, and
@@ -30,7 +30,7 @@ func (b *Block) Name() string {
 	return b.Kind.String() + "/" + hex.EncodeToString(b.ID[:])
 }
 
-// setName sets the fields of Name.
+// setName sets the fields that a Name contains.
 func (b *Block) setName(name string) error {
 	wrong := fmt.Errorf("%q is not the name of a block: use ip/NETWORK, user/ID, api_key/ID or key/RULE/ID", name)
 	kind, rest, _ := strings.Cut(name, "/")
@@ -61,7 +61,7 @@ type blocks struct {
 	ofRules        []*weir.Limiter       // indexed by Rule.Index, for the IDs of keys; nil if no key is blocked
 }
 
-// newBlockIDs returns a Limiter for the IDs of a kind of Blocks. It counts nothing. Its name begins
+// newBlockIDs returns a Limiter that only computes the IDs for a kind of Blocks. The name of its limit begins
 // with a slash, unlike the names of the limits of rules.
 func newBlockIDs(node *weir.Node, kind BlockKind, rule string) (*weir.Limiter, error) {
 	name := "/block/" + kind.String()
@@ -114,12 +114,12 @@ func (s *blocks) find(r *Request, now func() time.Time) *Block {
 	return b
 }
 
-// Block refuses a client, or a key of o.Rule, on all nodes, and replaces an earlier Block of it: the
-// last writer wins. The text is an address or a network, a user, an API key or a key, as o.Kind states.
+// Block refuses a client, or a key of o.Rule, on all nodes, and replaces an earlier Block of this client or
+// key: the last writer wins. The text is an address or a network, a user, an API key or a key, as o.Kind states.
 // Block sets the fields Network, ID and At of o, and clears Rule unless Kind is BlockKey. Only a
 // network is published as text. The Block is in force on this node at once, and on other nodes when it
-// arrives there. While nodes cannot reach each other, each side obeys its own. The error is
-// weir.ErrInvalid for an invalid Block, or if the published values are full, or that of
+// arrives there. While nodes cannot reach each other, each side obeys its own Block. The error is
+// weir.ErrInvalid for an invalid Block, or if the published values are full, or an error of
 // weir.Node.Publish. No error has the text of a user or a key.
 func (b *Book) Block(text string, o Block) (Block, error) {
 	o, err := b.identify(text, o)
@@ -171,9 +171,9 @@ func (b *Book) Unblock(text string, o Block) (Block, error) {
 	return o, err
 }
 
-// UnblockName deletes the Block of a Name on all nodes. The rule need not be in the file any more.
-// Without a Block, UnblockName does nothing. The error is weir.ErrInvalid if name is no Name, or an error of
-// weir.Node.Publish.
+// UnblockName deletes the Block with the given Name on all nodes. The rule need not be in the file any more.
+// Without a Block, UnblockName does nothing. The error is weir.ErrInvalid if Block.Name returns no such text, or
+// an error of weir.Node.Publish.
 func (b *Book) UnblockName(name string) error {
 	if err := new(Block).setName(name); err != nil {
 		return fmt.Errorf("%w Block: %w", weir.ErrInvalid, err)

@@ -30,11 +30,11 @@ type Book struct {
 	mu        sync.Mutex // protects changes of current, and the fields from stats to changed
 	stats     BookStats
 	seen      string                       // hash of the text of the source that was last read
-	seenErr   error                        // the reason why that text was refused; nil if it was not
+	seenErr   error                        // the reason why the text of seen was refused; nil if it was not refused
 	accepted  string                       // hash of the text of the source that was last put in force
 	revision  uint64                       // revision of the published values
 	records   map[string]record            // keyed by the name of the published value
-	nextPast  time.Time                    // time of the next end of a published value, or change of a time window; zero if there is none
+	nextPast  time.Time                    // time at which the next published value ends, or a time window opens or closes; zero if there is none
 	swapped   time.Time                    // time of the last swap, by the wall clock
 	openTimes []string                     // names of the time windows that are open
 	changes   []Adaptation                 // the last changes of factors, at most maxChanges
@@ -44,9 +44,9 @@ type Book struct {
 
 	texts textState // about published texts
 
-	unread, unfit, unadopted, rescaled loglimit.Line // limits of log lines about published values and factors
+	unread, unfit, unadopted, rescaled loglimit.Line // limit the log lines about published values and factors
 
-	adapting, raising loop // while the current Snapshot has rules with Adapt or Raise
+	adapting, raising loop // loops that work while the current Snapshot has rules with Adapt or Raise
 
 	stop    context.CancelFunc
 	stopped sync.WaitGroup
@@ -72,7 +72,7 @@ type BookOptions struct {
 
 const (
 	pace      = 200 * time.Millisecond // minimum time between two reads of the published values by follow
-	clockLook = time.Second            // maximum wait for the next end or time window, because the clock may step
+	clockLook = time.Second            // maximum time between two looks at the clock, which may step, while an end or a time window is awaited
 )
 
 // Open reads the file, and reads it again whenever it changes, until Close. The error is
@@ -205,7 +205,7 @@ type BookStats struct {
 	Limits    int
 	Overrides int
 	Switches  int
-	Blocks    int               // Blocks of the file and of operators, also those that have ended but not yet been deleted
+	Blocks    int               // Blocks of the file and of operators, also those that have ended and are not yet deleted
 	Blocked   map[string]uint64 // requests that Blocks refused, by BlockKind, since the Book was made
 	Warnings  map[string]uint64 // requests that were warned, by rule, for each rule with warnings
 

@@ -11,13 +11,14 @@ import (
 	"os"
 )
 
-// The cache of a Book is a file with the last text of its source that was in force, after a line of
-// cacheMark and a cacheHeader. The line is a comment for Parse. Beside it, a file whose name ends with
+// The cache of a Book is a file with the last text of its source that was in force. The first line of the file
+// has cacheMark and a cacheHeader, and is a comment for Parse. Beside the cache, a file whose name ends with
 // publishedSuffix has the last published text that was in force.
 //
-// The text of the source follows the text of the cache like any later text, so it must not have a lower
-// version. Otherwise a stale replica of the source would lower the rules of each node that restarts, and
-// replace the cache. The cache has the name of the source, because another source can have other versions.
+// At the start, the text of the source replaces the text of the cache only under the rules for any later text,
+// so it must not have a lower version. Otherwise a stale replica of the source would lower the version on each
+// node that restarts, and replace the cache. The cache has the name of the source, because the versions of
+// another source are independent.
 const (
 	cacheMark       = "# weir rules cache "
 	publishedSuffix = ".published"
@@ -30,7 +31,7 @@ type cacheHeader struct {
 
 	// These fields are zero for a text of the source.
 	Control
-	Version uint64 `json:"version,omitempty"` // of the rules
+	Version uint64 `json:"version,omitempty"` // version of the rules
 	Values  uint64 `json:"values,omitempty"`  // version of the published values
 }
 
@@ -69,7 +70,7 @@ func (b *Book) readCache(path string) (h cacheHeader, text []byte, err error) {
 	return h, text, nil
 }
 
-// writeCache replaces the text of a cache. It logs an error.
+// writeCache replaces the text of a cache, and logs an error.
 func (b *Book) writeCache(path string, h cacheHeader, text []byte) {
 	if b.cache == "" {
 		return
@@ -82,8 +83,8 @@ func (b *Book) writeCache(path string, h cacheHeader, text []byte) {
 	}
 }
 
-// writeFile replaces a file, which only its owner can then read, in one step. Each Book has its own cache, so the
-// file that an interrupted writer has left is not in use.
+// writeFile replaces a file in one step. Only the owner can read the new file. Each Book has its own cache, so no
+// other writer uses the file path.new, which an interrupted writer may have left.
 func writeFile(path string, text []byte) error {
 	next := path + ".new"
 	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -20,9 +20,9 @@ import (
 
 // A published text is a head, the value rules/text/VERSION, and chunks of the compressed text, the
 // values rules/chunk/ID/INDEX. VERSION is the version of the rules in 20 digits, so that each version has
-// one head on all nodes. With one head for all versions, the later of two texts could have the lower
-// version, which nodes with the higher one refuse. A publisher publishes the chunks first, and each value with
-// the same version, which is at least its time in nanoseconds since 1970.
+// one head on all nodes. With one head for all versions, the text that is published later could have the lower
+// version of the rules, which nodes with the higher version refuse. A publisher publishes the chunks first. All
+// values of a text have one version as published values, at least the publisher's time in nanoseconds since 1970.
 const (
 	headPrefix  = "rules/text/"
 	chunkPrefix = "rules/chunk/"

@@ -29,7 +29,7 @@ func (c *Clients) admits(r *Request) bool {
 	return (c.networks == nil || c.networks.find(r.Client) >= 0) && (c.users == nil || c.users[r.User]) && (c.keys == nil || c.keys[r.APIKey])
 }
 
-// clientsOf reads the fields ip, user and api_key. If good is false, it has added an error.
+// clientsOf reads the fields ip, user and api_key. If good is false, clientsOf has added an error.
 func (p *parser) clientsOf(m strictyaml.Map) (c Clients, good bool) {
 	good = true
 	for _, item := range readItems(m.Get("ip")) {

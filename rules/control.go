@@ -19,7 +19,7 @@ type Control struct {
 	Until  time.Time `json:"until,omitzero"`   // end, in whole seconds; if zero, there is no end
 	By     string    `json:"by,omitempty"`     // author, at most 128 bytes
 	Reason string    `json:"reason,omitempty"` // reason, at most 256 bytes
-	At     time.Time `json:"at,omitzero"`      // time at which it was set, in whole seconds
+	At     time.Time `json:"at,omitzero"`      // time at which the value was set, in whole seconds
 }
 
 const (
@@ -27,7 +27,7 @@ const (
 	maxReasonBytes = 256
 )
 
-// controlled is a value of one kind.
+// controlled is a value of a controlKind.
 type controlled interface {
 	control() *Control
 	// setName sets the fields that are in the name of the value, without the prefix, and checks all fields. The
@@ -43,7 +43,7 @@ type controlKind struct {
 	make   func() controlled // the result is invalid without the fields that a value must have
 }
 
-// controlKinds has all kinds. It is never changed.
+// controlKinds has all kinds.
 var controlKinds = [...]controlKind{
 	{overridePrefix, func() controlled { return &Override{Rate: -1} }},
 	{blockPrefix, func() controlled { return new(Block) }},
@@ -112,7 +112,7 @@ func (b *Book) withdraw(name string) error {
 	return nil
 }
 
-// record is a published value. Each value is read once.
+// record is a published value. A value is read again only if its bytes have changed.
 type record struct {
 	controlled // nil if this release cannot read the value
 	value      []byte
@@ -163,8 +163,8 @@ func (b *Book) swap(s Snapshot, now time.Time) {
 			c := r.control()
 			if c.isPast(now) {
 				// The version is higher by 1, so that a later value has a higher version, and
-				// all nodes publish the same deletion. It fails if a later value was set, which
-				// the next refresh reads.
+				// all nodes publish the same deletion. Publish returns an error if a later value
+				// was set. The next refresh reads that value.
 				_ = b.values.Publish(v.Name, v.Version+1, nil)
 				continue
 			}

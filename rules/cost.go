@@ -9,11 +9,11 @@ import (
 
 // cost determines the units of a request.
 type cost struct {
-	fixed int64    // used if the request has no number
-	from  []origin // the first origin with a number is used
+	fixed int64    // units of a request without a number
+	from  []origin // the number of the first origin that has a number is used
 	unit  int64    // the number is divided by unit, and rounded up
 
-	routes     []route // if the request meets any of them, the cost is that of the first
+	routes     []route // if the request meets any route, the cost is that of the first
 	ignoreCase bool    // ignore the case of the paths of routes
 }
 

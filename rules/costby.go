@@ -18,7 +18,7 @@ type route struct {
 }
 
 // unitsByRoute returns the cost of a request by the first of the routes that it meets, or base if it
-// meets none. If its path has several readings, the highest of their costs counts, so that no spelling
+// meets none. If the path has several readings, the highest cost of a reading counts, so that no spelling
 // of a path is cheaper for a client than another. For an ambiguous path, the highest of base and of the costs of
 // all routes with the method counts.
 func (c *cost) unitsByRoute(r *Request, base int64) (units int64) {

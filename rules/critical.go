@@ -28,7 +28,7 @@ func (c *Count) For(critical bool) (l *weir.Limiter, policy string) {
 	return c.Limiter, c.Policy
 }
 
-// keep is the kept part of a limit: a number of units, or a part of each number that the limit has.
+// keep is the kept part of a limit: a number of units, or a part of the Burst or, without a Burst, of the Rate.
 type keep struct {
 	units int64
 	part  float64

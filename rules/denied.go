@@ -15,7 +15,7 @@ import (
 type Denied struct {
 	Title, Detail Template
 	UpgradeURL    Template // begins with http://, https:// or /
-	HTML          Template // a page; its placeholders are also title, detail and upgrade_url
+	HTML          Template // a page, which may also have the placeholders title, detail and upgrade_url
 	Headers       []DeniedHeader
 }
 
@@ -29,7 +29,7 @@ type DeniedHeader struct {
 // Template is a text with placeholders.
 type Template []templatePart
 
-// templatePart is a text before a placeholder. The name is empty in the last one.
+// templatePart is a text, and the name of the placeholder after it. The last part has no name.
 type templatePart struct{ text, name string }
 
 // Expand returns the text with the values of the placeholders: limit, remaining, units, retry_after,
@@ -91,8 +91,8 @@ func (p *parser) denied(v strictyaml.Value, base []*Denied) []*Denied {
 	return all
 }
 
-// replace replaces the texts and the header fields of d by those of the other value. It keeps those that the
-// other value lacks.
+// replace replaces the texts and the header fields of d by those of other. A text that other lacks stays, and so
+// do the header fields if other has none.
 func (d *Denied) replace(other *Denied) {
 	for to, from := range map[*Template]Template{&d.Title: other.Title, &d.Detail: other.Detail, &d.UpgradeURL: other.UpgradeURL, &d.HTML: other.HTML} {
 		if from != nil {

@@ -20,6 +20,6 @@
 //   - [Snapshot.Limiter] returns the weir.Limiter of a limit, for a key.
 //
 // [Parse] reads a file into a [Set], which never changes, without a node. [Book.Override] sets
-// other numbers for a key, and [Book.Switch] the mode of a rule, on all nodes. docs/rules.md describes the file, and [Schema]
-// describes the file for editors.
+// other numbers for a key, and [Book.Switch] the mode of a rule, on all nodes. docs/rules.md describes
+// the file, and [Schema] returns its JSON Schema for editors.
 package rules

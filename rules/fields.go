@@ -40,7 +40,7 @@ const (
 	maxTiers     = 64
 	maxWindows   = 64
 	maxLimits    = 16 // in a rule
-	maxNot       = 64 // entries in not, critical and by of a rule, and paths in such an entry
+	maxNot       = 64 // entries in each of not, critical and by of a rule, and paths in such an entry
 	maxNameBytes = 64
 	maxValues    = 10_000 // in all rules
 	maxRate      = 1_000_000_000_000

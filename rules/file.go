@@ -9,11 +9,11 @@ import (
 	"github.com/weir-go/weir/internal/strictyaml"
 )
 
-// readFile reads a regular file. It returns at most strictyaml.MaxBytes + 1 bytes, and the additional bytes
-// in the argument more: Parse refuses a text that is longer than strictyaml.MaxBytes. Opening a FIFO waits for
-// a writer, so that Close would wait too, and opening a device may have any effect. So both are refused by
-// their mode before they are opened. Because a different file may be in that place by then, the file is opened
-// without waiting, and its mode is checked again.
+// readFile reads a regular file. It returns at most strictyaml.MaxBytes + 1 + more bytes: Parse refuses a text
+// that is longer than strictyaml.MaxBytes, and more is the length of other data in the file. Opening a FIFO waits
+// for a writer, so that Close would wait too, and opening a device may have any effect. So both are refused by
+// their mode before they are opened. Because a FIFO or a device may replace the file between this check and the
+// opening, the file is opened without waiting, and its mode is checked again.
 func readFile(path string, more int64) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err == nil {

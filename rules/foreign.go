@@ -72,7 +72,7 @@ func patternAtStart(text string) (part, as string) {
 	for _, is := range [...]struct{ prefix, as, before string }{
 		{"!", "a negation", ""}, {"=~", "a regular expression", ""}, {"~", "a regular expression", ""}, {"^", "a regular expression", ""},
 		{"=", "a comparison", ""}, {"(?", "a regular expression", ""},
-		{"<", "a comparison", "=0123456789 "}, {">", "a comparison", "=0123456789 "}, // or a link, or a mail address
+		{"<", "a comparison", "=0123456789 "}, {">", "a comparison", "=0123456789 "}, // before other characters, < may begin a link or a mail address
 	} {
 		if strings.HasPrefix(text, is.prefix) && len(text) > 1 && (is.before == "" || strings.IndexByte(is.before, text[1]) >= 0) {
 			return is.prefix, is.as
@@ -192,7 +192,7 @@ func foreignSegment(path, part string, last bool) string {
 }
 
 // bracketed reads a segment like <id>, <int:id>, [id] or [...rest], which is a wildcard in other
-// products. The results are the name, and the rest of the text in the braces of the pattern here.
+// products. The same wildcard in a rules file is {name} or, if the result rest is "...", {name...}.
 func bracketed(part string) (name, rest string, ok bool) {
 	if last := part[len(part)-1]; (part[0] != '<' || last != '>') && (part[0] != '[' || last != ']') {
 		return "", "", false

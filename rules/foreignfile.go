@@ -14,7 +14,7 @@ import (
 // the file are in the log and in the admin API. Therefore the errors of a file without the field
 // rules must not reveal its content.
 
-const maxGuesses = 1000 // maximum number of unknown fields whose meaning is guessed, because each takes 20 µs
+const maxGuesses = 1000 // maximum number of unknown fields whose meaning is guessed, because each guess takes 20 µs
 
 // isForeign reports whether a file lacks the field rules, and adds an error for such a file,
 // without its content. An unknown field whose name is close to a field of rules files is

@@ -8,9 +8,10 @@ import (
 	"github.com/weir-go/weir/internal/strictyaml"
 )
 
-// fragment is a file of a directory. Together, the fragments of a directory are a rules file: its text has
-// each of them after a line with its name. A merge as YAML would lose the line numbers. Only one fragment has
-// a version, because the highest of several would hide a change of a fragment without a higher version.
+// fragment is a file of a directory. Together, the fragments of a directory are a rules file, whose text has
+// a line with the name of each fragment before the fragment. A merge as YAML would lose the line numbers. Only one
+// fragment has a version: if several had one and the highest counted, a fragment could change without a higher
+// version of the whole.
 type fragment struct {
 	name string // without a line break
 	text []byte
@@ -42,7 +43,7 @@ func isFragmentName(name string) bool {
 	return len(name) <= maxFragmentName && !strings.ContainsFunc(name, unicode.IsControl)
 }
 
-// splitFragments returns the fragments of a text, or nil for another text.
+// splitFragments returns the fragments of a text, or nil for a text that joinFragments has not made.
 func splitFragments(text []byte) (all []fragment) {
 	rest, is := bytes.CutPrefix(text, []byte(fragmentMark))
 	for is {
@@ -59,8 +60,8 @@ func splitFragments(text []byte) (all []fragment) {
 	return all
 }
 
-// readFields reads the fields of a text, which may have fragments. The fields of all fragments are in the
-// File. Each fragment must have only fields of a rules file, because it may be a link to any file.
+// readFields reads the fields of a text, which may have fragments. The result has the fields of all fragments.
+// A fragment with fields that no rules file has is refused, because it may be a link to any file.
 func readFields(name string, text []byte) (*strictyaml.File, error) {
 	fragments := splitFragments(text)
 	if fragments == nil || len(text) > strictyaml.MaxBytes {

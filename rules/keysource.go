@@ -18,9 +18,9 @@ type Claims interface {
 	Claim(name string) string
 }
 
-// PathAmbiguity names a kind of parts that servers are known to read in several ways, like "a semicolon", if the
-// path has such a part, or a reading of an unknown router. Otherwise it returns "". It names an escaped slash only
-// if there is no other kind.
+// PathAmbiguity returns the name of a kind of parts that servers are known to read in several ways, like "a
+// semicolon", if Path or a Reading with AnyForm has such a part. Otherwise it returns "". It returns the name of
+// an escaped slash only if there is no part of another kind.
 func (r *Request) PathAmbiguity() string {
 	why := httpread.Ambiguity(r.Path)
 	for _, of := range r.Readings {

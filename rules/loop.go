@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// loop repeats work that only some Snapshots need. It does not run while no Snapshot needs the work. A loop has
-// room for one value.
+// loop repeats work that only some Snapshots need, and rests while the current Snapshot does not need the work. The
+// channel has room for one value, so that a call of wake during the work is not lost.
 type loop chan struct{}
 
 // wake starts the loop if it is needed.
@@ -19,9 +19,9 @@ func (l loop) wake(isNeeded bool) {
 	}
 }
 
-// run calls the function work until ctx is done: first after a call of wake and the time in the argument first,
-// and then after the time that work returned.
-// After 0, it waits for the next call of wake.
+// run waits for a call of wake, and calls the function work after the time first. It calls work again each time
+// the duration that work returned has passed. If work returns 0, run waits for the next call of wake. It returns
+// once ctx is done.
 func (l loop) run(ctx context.Context, first time.Duration, work func(context.Context) time.Duration) {
 	for {
 		select {

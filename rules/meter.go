@@ -2,7 +2,7 @@ package rules
 
 import "github.com/weir-go/weir/internal/adapt"
 
-// newMeters returns the meters of a Set. They continue those of the version before.
+// newMeters returns a meter for each rule with Adapt. It keeps the meters of an earlier version.
 func (s *Set) newMeters(before map[string]*adapt.Meter) map[string]*adapt.Meter {
 	meters := make(map[string]*adapt.Meter)
 	for name := range s.adaptive {

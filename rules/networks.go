@@ -7,9 +7,9 @@ import (
 	"sort"
 )
 
-// networks finds the smallest of some networks that includes an address, in logarithmic time. It is
-// made by sortNetworks, and sorted by address and then by length. Therefore an address is in the last
-// network that begins at or before it, or in networks around that one, or in none.
+// networks finds the smallest of some networks that includes an address, in logarithmic time. sortNetworks
+// has sorted the networks by address and then by length. Therefore an address is in the last network that
+// begins at or before the address, or in a network around that network, or in none.
 type networks[T any] []network[T]
 
 type network[T any] struct {

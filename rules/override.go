@@ -23,7 +23,7 @@ type Override struct {
 }
 
 const (
-	overridePrefix = "override/" // LIMIT/ID follows
+	overridePrefix = "override/" // the name of the limit, a slash and the ID follow
 	maxKeyBytes    = 1024        // maximum length of a key on a node
 )
 
@@ -48,8 +48,8 @@ func cutID(name string, before *string, id *[16]byte) error {
 	return nil
 }
 
-// applyTo returns the numbers of a limit with those of the override, and the kept part of the limit. With
-// Rate 0 they are those of the limit.
+// applyTo returns a limit with the numbers of the override, and with the kept part of the limit. If Rate is 0, the
+// numbers stay those of the limit.
 func (o *Override) applyTo(limit *Limit) weir.Limit {
 	l := limit.base
 	if o.Rate == 0 {

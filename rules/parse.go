@@ -15,9 +15,9 @@ import (
 
 // Parse reads a file, YAML or JSON, of at most 1 MiB (which is the maximum of a Kubernetes
 // ConfigMap), or a text of fragments that a Source of a directory returned. The name is used only in
-// errors. The error joins the errors of the file, each with file, line and column. There are at most
-// 20, and one that states how many more were found. A text that is not valid YAML has a single error.
-// MaxMet is checked only if there is no other error.
+// errors. The error joins at most 20 errors of the file, each with file, line and column, and an error that
+// states how many more were found. A text that is not valid YAML has a single error. MaxMet is checked only if
+// there is no other error.
 func Parse(name string, text []byte) (*Set, error) {
 	p, file, err := read(name, text)
 	if err != nil {
@@ -32,7 +32,7 @@ func Parse(name string, text []byte) (*Set, error) {
 	return p.set, nil
 }
 
-// read makes the Set. The errors of the file are in File.Err.
+// read makes the Set. File.Err returns the errors of the file.
 func read(name string, text []byte) (*parser, *strictyaml.File, error) {
 	file, err := readFields(name, text)
 	if err != nil {
@@ -64,7 +64,7 @@ type parser struct {
 	multiply   []float64       // factor of each tier
 	byDefault  []*Denied       // texts of denials of the file; nil if it has none
 	lines      map[string]int  // line of each rule, limit and time window, by its kind and name
-	zones      map[string]bool // whether a name is that of a time zone
+	zones      map[string]bool // whether the key of the map is the name of a time zone
 	insertions []insertion
 	valueCount int                // number of values in all limits so far
 	paths      map[*tree][]string // examples of paths that the patterns match
@@ -129,7 +129,8 @@ func (p *parser) clients(to *clients[string], m strictyaml.Map, like *Block) {
 	}
 }
 
-// deny reads the clients and keys that are blocked, after the rules.
+// deny reads the clients and keys that are blocked. It must be called after the rules were read, because a key
+// names its rule.
 func (p *parser) deny(v strictyaml.Value) {
 	s := p.set
 	for _, item := range readItems(v) {

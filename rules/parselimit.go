@@ -214,7 +214,7 @@ func (p *parser) limitTiers(r *Rule, l *Limit, v, tiers strictyaml.Value, good b
 }
 
 // tierNumbers returns the limit t with the numbers in a map, such as that of a tier, and its kept part, which is
-// k unless the map has its own. Without a per in the map, the Per of t stays.
+// k unless the map has the field keep. Without a per in the map, the Per of t stays.
 func (p *parser) tierNumbers(t weir.Limit, k keep, m strictyaml.Map) (weir.Limit, keep) {
 	t.Rate = m.Get("rate").Required().Int(1, maxRate)
 	switch per := m.Get("per"); {

@@ -110,7 +110,7 @@ func (p *parser) host(v strictyaml.Value) string {
 	return p.hostName(v, text, exact)
 }
 
-// hostName is host, for a host without a wildcard.
+// hostName is like host, for a host without a wildcard.
 func (p *parser) hostName(v strictyaml.Value, text string, exact bool) string {
 	switch {
 	case text != "" && !exact && foreignHost(text) != "":

@@ -31,7 +31,7 @@ func (p *parser) exceptions(r *Rule, rulePath pattern, v strictyaml.Value) {
 	}
 }
 
-// exception reads an entry of not. If good is false, it has added an error.
+// exception reads an entry of the field not. If good is false, exception has added an error.
 func (p *parser) exception(v strictyaml.Value) (e Exception, good bool) {
 	if !v.IsMap() {
 		if v.IsText() {
@@ -44,7 +44,7 @@ func (p *parser) exception(v strictyaml.Value) (e Exception, good bool) {
 	return p.conditions(v, v.Map(notFields...), "not", "the field not is empty: it would leave every request out")
 }
 
-// conditions reads the conditions of an entry of a field. If good is false, it has added an error.
+// conditions reads the conditions of an entry of a field. If good is false, conditions has added an error.
 // Without any condition, the text of the error is the argument empty.
 func (p *parser) conditions(v strictyaml.Value, m strictyaml.Map, field, empty string) (e Exception, good bool) {
 	e.Methods, e.methods = p.methods(m.Get("method"))
@@ -67,8 +67,8 @@ func (p *parser) conditions(v strictyaml.Value, m strictyaml.Map, field, empty s
 	return e, good
 }
 
-// patternsIn reads the paths of an entry of a field, and calls check for each pattern. If good is false, it has
-// added an error.
+// patternsIn reads the paths of an entry of a field, and calls check for each pattern. If good is false,
+// patternsIn has added an error.
 func patternsIn(v strictyaml.Value, field string, check func(item strictyaml.Value, p pattern)) (texts []string, patterns []pattern, good bool) {
 	items := readItems(v)
 	if len(items) > maxNot {

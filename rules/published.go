@@ -218,8 +218,8 @@ func (b *Book) republish() {
 	}
 }
 
-// withdrawValues deletes the published values with a prefix, except those to keep. All nodes publish the same
-// deletions.
+// withdrawValues deletes the published values with a prefix, except those whose names are in keep. All nodes
+// publish the same deletions.
 func (b *Book) withdrawValues(prefix string, keep map[string]bool) {
 	values, _ := b.values.Published(prefix)
 	for _, v := range values {
@@ -229,8 +229,9 @@ func (b *Book) withdrawValues(prefix string, keep map[string]bool) {
 	}
 }
 
-// withdrawTexts deletes the texts that the text in force has replaced, and chunks without a head. Each node
-// does so, because the publisher of the old text may be gone. The caller must hold b.texts.mu.
+// withdrawTexts deletes the texts that the text in force has replaced, and old chunks without a head. The
+// argument replaced is the ID of the text that was in force before. Each node calls withdrawTexts, because the
+// publisher of the old text may be gone. The caller must hold b.texts.mu.
 func (b *Book) withdrawTexts(replaced string) {
 	inForce := &b.texts.inForce
 	heads, _ := b.values.Published(headPrefix)

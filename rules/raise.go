@@ -39,8 +39,8 @@ func (p *parser) raise(r *Rule, v strictyaml.Value, isShadow bool) {
 	p.set.raising = append(p.set.raising, r)
 }
 
-// raisedTo returns a number that covers the demand for a limit. The number is at most the given multiple of the
-// number in the file, but at least the present number.
+// raisedTo returns a number of a limit that covers the demand, which is a multiple of the present number now. The
+// result is at most the multiple most of the number in the file, but at least now.
 func raisedTo(now, file int64, demand, most float64) int64 {
 	return max(now, int64(min(math.Ceil(float64(now)*demand), math.Floor(float64(file)*most), maxRate)))
 }

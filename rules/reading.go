@@ -91,8 +91,8 @@ func appendReading(dst []lookup, reading Reading) []lookup {
 
 var unescapeDots = strings.NewReplacer("%2e", ".", "%2E", ".")
 
-// appendPath appends up to three readings of a path: the path unchanged, the path that ServeMux
-// makes of it, and the path without the segments . and .. by RFC 3986, which keeps empty segments.
+// appendPath appends up to three readings of a path: the path unchanged, the path as ServeMux cleans
+// it, and the path without the segments . and .. by RFC 3986, which keeps empty segments.
 func appendPath(dst []lookup, path string, escaped bool) []lookup {
 	if path == "" || path[0] != '/' {
 		path = "/" + path

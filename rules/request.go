@@ -8,7 +8,7 @@ import (
 // Request has the properties of a request that rules use.
 type Request struct {
 	Method string
-	Host   string      // unchanged: the case, a port and a trailing dot are ignored
+	Host   string      // as the client sent it: rules ignore the case, a port and a trailing dot
 	Path   string      // as the client sent it, with its escapes (url.URL.RawPath, or else EscapedPath); it need not be clean
 	Query  string      // as the client sent it, without the ?; empty if there is none
 	Header http.Header // with canonical names
@@ -17,8 +17,8 @@ type Request struct {
 	User   string      // empty if there is none, like APIKey and Tier
 	APIKey string
 	Tier   string // a tier that is not in the file stands for the default tier
-	// Critical is true if the request may spend the kept units of all limits, by means that its client
-	// cannot forge.
+	// Critical is true if the request may spend the kept units of all limits. The caller must set the field
+	// from data that the client cannot forge.
 	Critical bool
 	Claims   Claims // nil if there are none
 	Length   int64  // length of the content in bytes, -1 if unknown
@@ -28,10 +28,10 @@ type Request struct {
 	// all requests.
 	IgnoreCase bool
 
-	// Readings are the readings by the router that serves the request. Nil means that the router
-	// is unknown, so that the request meets the rules of all readings of Path. Otherwise rules
-	// match the Readings instead of Path. In both cases, an Exception with Paths
-	// excludes only requests whose Path has a single reading.
+	// Readings are the ways in which the router that serves the request reads its path. Nil means that
+	// the router is unknown, so that the request meets the rules of all readings of Path. Otherwise
+	// rules match the Readings instead of Path. In both cases, an Exception with Paths excludes only
+	// requests whose Path has a single reading.
 	Readings []Reading
 
 	Content Content // used by rules that reserve units by JSON content; nil if unknown

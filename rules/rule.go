@@ -25,8 +25,8 @@ type Rule struct {
 	Queue  time.Duration // maximum time for which a request waits for its turn. If not zero, there is a single Limit, a LeakyBucket or InFlight
 	// Count has the statuses of responses whose requests are charged, and RefundOn the statuses
 	// of responses whose requests are not. If both are empty, all requests are charged. The
-	// units are spent before the response. If the request is not charged, they are refunded
-	// after it.
+	// units are spent before the response, and refunded after the response if the request is not
+	// charged.
 	Count, RefundOn Statuses
 	Critical        []Exception // a request that meets all fields of any entry may spend the kept units (weir.Limit.Keep)
 	Reserve         string      // estimate that is spent before the response, as text; empty if Cost is used
@@ -58,7 +58,7 @@ type Condition struct {
 // Header is a condition on a field of the header of a request.
 type Header struct {
 	Name   string   // canonical name
-	Values []string // a line of the field must be in Values, and in an Exception each line; if empty, the field must be present
+	Values []string // a line of the field must be in Values, or each line in an Exception; if Values is empty, the field need only be present
 }
 
 // Soft is an overrun that a rule allows for a time while a limit is exhausted.
@@ -157,8 +157,8 @@ type Limit struct {
 	Name  string // name of the rule, or "rule/limit"
 	Index int    // index among all limits of the Set, in the order of the file
 
-	// Warn is the used part of the limit, 0 to 1, from which admitted requests are warned. None is warned
-	// if it is 0.
+	// Warn is the used part of the limit, 0 to 1, from which admitted requests are warned. If Warn is 0, no
+	// request is warned.
 	Warn float64
 
 	set    *Set
@@ -172,8 +172,8 @@ type Limit struct {
 	place  *strictyaml.Error // has the position of the algorithm in the file, or of the limit if it states no algorithm
 }
 
-// ForTier returns the limit for a tier, outside of time windows unless l is of At or Snapshot.InForce. The
-// name is the same for all tiers, so that a key keeps its count when its tier changes.
+// ForTier returns the limit for a tier. Time windows have no effect, unless At or Snapshot.InForce has returned
+// l. The name of the limit is equal for all tiers, so that a key keeps its count when its tier changes.
 func (l *Limit) ForTier(tier string) weir.Limit { return l.numbers(l.variantOf(tier)) }
 
 // ForKey returns the limit for a key of its rule, with the numbers of the value that names the key, its
@@ -201,7 +201,7 @@ func (l *Limit) numbers(variant int) weir.Limit {
 	return *l.full(variant)
 }
 
-// full is numbers without the factor.
+// full is like numbers, but without the factor.
 func (l *Limit) full(variant int) *weir.Limit {
 	switch {
 	case variant == 0:

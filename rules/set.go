@@ -72,8 +72,8 @@ func (s *Set) Version() uint64 { return s.version }
 // Tiers returns the names of the tiers, in the order of the file. They must not be changed.
 func (s *Set) Tiers() []string { return s.tiers }
 
-// Tier returns the tier that is used for the given tier: the same if it is in the file, else the
-// default tier, which may be empty.
+// Tier returns the tier that is used for the given tier: the given tier if it is in the file, else the
+// default tier, or "" if the file has no default tier.
 func (s *Set) Tier(tier string) string {
 	if i := s.tier(tier); i >= 0 {
 		return s.tiers[i]
@@ -161,7 +161,7 @@ type match struct {
 	dst        []*Rule
 	from       int    // index in dst of the first rule of this search
 	last       *place // the place that was collected last
-	again      bool   // dst may have rules of the next tree
+	again      bool   // dst may already have rules of the next tree
 }
 
 // ignoresCase reports whether the server of the request ignores the case of its path.
@@ -264,9 +264,9 @@ func (m *match) collect(at *place) {
 	}
 }
 
-// distinct returns the lines of a field. Of many lines, duplicates are removed: a
-// client may repeat a line that rules name, and each of these rules reads all lines of other
-// fields.
+// distinct returns the lines of a field, without duplicates if there are more than fewLines. A client may
+// repeat a line that rules name. Without distinct, the conditions of these rules would be evaluated for each
+// copy of the line.
 func distinct(lines []string) []string {
 	if len(lines) <= fewLines {
 		return lines

@@ -14,7 +14,7 @@ type Settle struct {
 	Header, Trailer string         // canonical names of fields; empty if the field is not used
 	JSON            []httpread.Sum // sums in the body; the first sum that is found is used
 	Events          []httpread.Sum // sums in server-sent events, with the last number at each path; the first sum that is found is used
-	KeepOnError     bool           // settle also responses that are not successful
+	KeepOnError     bool           // a response that is not successful is settled too; otherwise its estimate is refunded
 	unit            int64
 }
 
@@ -30,7 +30,7 @@ func (s *Settle) InHeader(h http.Header) (units int64, ok bool) {
 	return s.found(single(h[s.Header]))
 }
 
-// found returns a number of the response in units. ok is false for -1.
+// found returns a number of the response in units. ok is false if n is -1, which stands for no number.
 func (s *Settle) found(n int64) (units int64, ok bool) { return s.Units(max(n, 0)), n >= 0 }
 
 // InTrailer returns the cost in a trailer of the response, in units, from the trailers that

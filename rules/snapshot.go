@@ -15,8 +15,8 @@ import (
 
 // Snapshot is a version of a Book: the Set of the file with the Limiters of a node, the current
 // overrides and the modes that the current switches give the rules. A Snapshot never changes, so that a
-// request that is decided by a Snapshot sees a single version. A request that calls Book.Current twice can
-// see two versions. Count and Limiter allocate only for the first key that has the numbers of a value.
+// request that is decided by a Snapshot sees a single version. Code that calls Book.Current twice for a request
+// can see two versions. Count and Limiter allocate only for the first key with certain numbers of the field values.
 type Snapshot struct {
 	*Set
 	serial    uint64
@@ -60,7 +60,7 @@ func newSnapshot(node *weir.Node, set *Set) (*Snapshot, error) {
 type counts struct {
 	node   *weir.Node
 	limit  *Limit   // the limit with the numbers in force
-	open   uint64   // the time windows whose numbers these are, a bit for each
+	open   uint64   // the open time windows for which limit has the numbers, a bit for each
 	first  []Count  // indexed by variant, without the variants of values
 	values sync.Map // a *Count for each variant of a value, keyed by Limit.full; made when a key first needs it, because there may be many
 }

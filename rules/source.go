@@ -25,13 +25,13 @@ type Source interface {
 	// Name returns a name for logs and Stats, such as a path or a URL. It must not contain credentials.
 	Name() string
 
-	// Next returns the present text if its version is not known, and otherwise waits for a text with a
-	// different version, until ctx is done. The Book passes "" in the first call and after an error.
+	// Next returns the present text if its version differs from the argument known. Otherwise Next waits for a
+	// text with a different version, until ctx is done. The Book passes "" in the first call and after an error.
 	//
-	// With an error, the text cannot be read now. The Book keeps its rules, logs the error unless it has the
-	// text of the last error, and calls Next again after a random delay, whose maximum doubles from 100 ms to
-	// 5 s. Each attempt to read must have a timeout. An error that wraps fs.ErrNotExist states that there is
-	// no text.
+	// An error states that the text cannot be read now. The Book keeps its rules, and logs the error unless its
+	// text equals that of the last error. The Book calls Next again after a random delay, whose maximum doubles
+	// from 100 ms to 5 s. Each attempt to read must have a timeout. An error that wraps fs.ErrNotExist states
+	// that there is no text.
 	Next(ctx context.Context, known string) (Text, error)
 }
 
@@ -98,8 +98,8 @@ func NewSource(location string, o SourceOptions) (Source, error) {
 const (
 	firstWait    = 30 * time.Second       // maximum time of the first reading
 	cacheWait    = 5 * time.Second        // maximum time of the first reading if there is a cache
-	leastDelay   = 100 * time.Millisecond // delay after an error; it doubles with each further error
-	longestDelay = 5 * time.Second        // maximum delay after an error
+	leastDelay   = 100 * time.Millisecond // maximum of the random delay after an error; the maximum doubles with each further error
+	longestDelay = 5 * time.Second        // maximum delay after any number of errors
 )
 
 // OpenSource reads the text of a source, and then each further text, until Close. It returns the error of
@@ -157,7 +157,7 @@ func (b *Book) readFirst(ctx context.Context) (known string, err error) {
 	return "", errors.Join(err, uncached)
 }
 
-// closeSource closes the source, if there is one to close.
+// closeSource closes the source, if it has a method Close.
 func (b *Book) closeSource() error {
 	if c, is := b.source.(io.Closer); is {
 		return c.Close()

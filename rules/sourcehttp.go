@@ -64,8 +64,8 @@ func (s *httpSource) Close() error {
 	return nil
 }
 
-// Next requests the text at once if no version is known, unless a Retry-After has not passed, and otherwise
-// periodically. Nodes that were started together request it at different times.
+// Next requests the text at once if known is empty, and periodically otherwise, but never before a Retry-After
+// has passed. Nodes that were started together request the text at different times.
 func (s *httpSource) Next(ctx context.Context, known string) (Text, error) {
 	if known == "" {
 		s.client.CloseIdleConnections() // after an error, because a request that gets no response does not close a dead HTTP/2 connection

@@ -13,7 +13,7 @@ import (
 
 // Suggestion is an override that would reduce the denials of a hot key.
 type Suggestion struct {
-	Control           // from the last reading: the Suggestion ends unless it is published again
+	Control           // set by the last reading: the Suggestion ends at Until unless it is published again
 	Limit   string    `json:"-"`
 	ID      [16]byte  `json:"-"`               // weir.Limiter.ID of the key
 	Denied  float64   `json:"denied"`          // part of its checks that was denied, in the mean of the last ten minutes
@@ -23,7 +23,7 @@ type Suggestion struct {
 }
 
 const (
-	hotPrefix = "hot/" // LIMIT/ID follows
+	hotPrefix = "hot/" // the name of the limit, a slash and the ID follow
 
 	seekEvery   = time.Minute // equals the time after which nodes halve the counts of the top keys
 	seekTimeout = 10 * time.Second
@@ -81,9 +81,12 @@ func (b *Book) suggest(s *Snapshot, denied []weir.TopKey, bans []weir.BannedKey)
 	b.withdrawValues(hotPrefix, hot)
 }
 
-// suggestionFor returns the suggestion for a key of an enforced rule with Raise. It returns nil if the key is not
-// hot, or is known to be blocked, if its rule has reduced its numbers because of the responses, if its numbers depend on its
-// text, which is not known, if its override has a different Per, or if its Rate is as high as Raise permits.
+// suggestionFor returns the suggestion for a key of an enforced rule with Raise. It returns nil in these cases:
+//   - The key is not hot, or is known to be blocked.
+//   - The factor of the rule is below its maximum because of the responses.
+//   - The limit has other numbers for some keys, and the text of this key is not known.
+//   - The override of the key has Rate 0 or a different Per.
+//   - The Rate is as high as Raise permits.
 func (s *Snapshot) suggestionFor(k *weir.TopKey, now time.Time) *Suggestion {
 	l := s.names[k.Limit]
 	if l == nil || s.ruleOf[l.Index].Raise == nil || k.Asks < enoughAsks {

@@ -22,7 +22,7 @@ type Switch struct {
 // rules, and each takes precedence over the file.
 const AllRules = "*"
 
-const switchPrefix = "switch/" // RULE follows
+const switchPrefix = "switch/" // the name of the rule follows
 
 func (w *Switch) setName(name string) error {
 	if w.Rule = name; w.Mode < Off || name == "" {
@@ -41,7 +41,8 @@ func (w *Switch) apply(_ *Book, s *Snapshot) {
 // Switch sets the mode of a rule, or of AllRules, on all nodes, and replaces an earlier switch of the
 // same name: the last writer wins. Switch sets the fields Rule and At of w. The switch is in force on
 // this node at once, and on other nodes when it arrives there. While nodes cannot reach each other, each
-// side obeys its own. The error is weir.ErrInvalid for an invalid switch, or that of weir.Node.Publish.
+// side obeys its own switch. The error is weir.ErrInvalid for an invalid switch, or an error of
+// weir.Node.Publish.
 func (b *Book) Switch(rule string, w Switch) error {
 	known := listNames(b.Current().rules, nameOfRule)
 	switch {

@@ -61,7 +61,8 @@ func (w *TimeWindow) IsOpen(t time.Time) bool {
 	return false
 }
 
-// Next returns the first time after t at which the window opens or closes. It is zero if there is none.
+// Next returns the first time after t at which the window opens or closes, or the zero Time if there is none in
+// the next 16 days.
 func (w *TimeWindow) Next(t time.Time) time.Time {
 	// In some weeks the window does not open, because the clocks skip its hour.
 	for at, last := w.edge(t), t.Add(16*24*time.Hour); at.Before(last); at = w.edge(at) {

@@ -39,8 +39,8 @@ type byValue struct {
 	rules map[string][]*Rule
 }
 
-// valuesOf returns a part of a request and values, if the rule has such a condition: a request meets
-// the rule only if that part has one of these values.
+// valuesOf returns a part of a request and the values of this part that a rule requires: a request meets the
+// rule only if the part has one of the values. Without such a condition, values is empty.
 func valuesOf(r *Rule) (of part, values []string) {
 	for _, h := range r.When.Headers {
 		if len(h.Values) > 0 {

@@ -29,7 +29,7 @@ func (s *Set) newWarnings(before map[string]*atomic.Uint64) map[string]*atomic.U
 	return counters
 }
 
-// carry adds the value of a key to a map: that of an earlier map or, without one, a new value.
+// carry adds a value for a key to a map: the value of an earlier map or, if it has none, a new value.
 func carry[K comparable, V any](to, before map[K]*V, key K) {
 	if to[key] = before[key]; to[key] == nil {
 		to[key] = new(V)

@@ -16,7 +16,7 @@ type moment struct {
 	at    time.Duration // since Network.start
 	link  int           // orders events of the same time, regardless of the order in which they were added
 	seq   uint64
-	exact bool // the event occurs at exactly this time; otherwise in an instant without other packets
+	exact bool // the event occurs exactly at this time; other events move to an instant without another packet
 	event event
 }
 

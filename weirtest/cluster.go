@@ -50,13 +50,14 @@ type Options struct {
 	// changed, even if the change ends before a caller reads Members. Viewed must not
 	// block, or call methods of the Cluster.
 	Viewed func(name string, v *cluster.View)
-	// Spent, if not nil, is called when a host's node spends units of a count, which id
-	// identifies as weir.Limiter's ID does. If units is negative, the node returns units.
-	// Spent is called even if the answer about these units reaches no member. reset is
-	// the number of the last weir.Limiter.Reset that this node knows of, or 0: if two
-	// nodes know of different resets, the units of the lower number are forgotten. When
-	// the node hears of a reset, Spent is called with 0 units. Spent must not block, or
-	// call methods of the Cluster or of a node.
+	// Spent, if not nil, is called when a host's node spends units of a count. The
+	// argument id is the ID of the key, as from weir.Limiter.ID. A negative number of
+	// units means that the node returns units. Spent is called even if the answer
+	// about these units reaches no member. The argument reset is the number of the
+	// last weir.Limiter.Reset of the count that this node has received, or 0. A reset
+	// deletes the units that nodes spend with a lower number. When the node receives
+	// a reset, Spent is called with 0 units. Spent must not block, or call methods of
+	// the Cluster or of a node.
 	Spent func(name string, id [16]byte, reset uint64, units int64)
 	// Wrote, if not nil, receives the number of bytes of each segment and each datagram
 	// that a node sends, if Gossip is set. Wrote must not block, or call methods of the
@@ -80,7 +81,7 @@ type Options struct {
 const (
 	settleWithin = time.Minute           // how long NewCluster waits
 	awaitEvery   = 10 * time.Millisecond // how often Await checks its condition
-	lastProbes   = time.Minute           // maximum time that goroutines of memberlist outlive its Shutdown
+	lastProbes   = time.Minute           // maximum time that goroutines of memberlist continue after its Shutdown
 )
 
 // Cluster is a set of nodes in a process, on their own Network. A test can simulate the
@@ -109,7 +110,7 @@ type Cluster struct {
 type machine struct {
 	starts int // number of starts, including those that failed
 	kills  int
-	abort  context.CancelFunc // ends the Start of a node; nil before the first. A killed process loads no snapshots any more
+	abort  context.CancelFunc // ends the last Start of a node, so that a killed process loads no snapshots; nil before the first Start
 	up     bool               // the name of the region resolves to the host
 	node   *weir.Node
 	clock  clock
@@ -201,11 +202,11 @@ func (c *Cluster) machine(name string) *machine {
 	return m
 }
 
-// Start starts a node on a host. The host is new, or the last node on the host has left
-// or was killed. The new node knows nothing that the last node knew. Start returns when
-// weir.Start returns, and does not wait until the node is Ready. Start returns an error if
-// the name is empty, if the host runs a node, after Close, if weir.Start fails, or if Kill
-// or Close is called meanwhile.
+// Start starts a node on a host. The host must be new, or its last node must have left or
+// been killed. The new node knows nothing that the last node knew. Start returns when
+// weir.Start returns, and does not wait until the node is Ready. Start returns an error
+// if the name is empty, if the host runs a node, after Close, if weir.Start fails, or if
+// Kill or Close is called meanwhile.
 func (c *Cluster) Start(ctx context.Context, name string) (*weir.Node, error) {
 	c.mu.Lock()
 	m := c.machine(name)
@@ -363,7 +364,7 @@ func (c *Cluster) recordStop(name string, node *weir.Node) {
 	}
 }
 
-// takeDown removes a host from the name of its region. The caller must hold c.mu.
+// takeDown removes a host from the DNS name of its region. The caller must hold c.mu.
 func (c *Cluster) takeDown(name string, m *machine) {
 	m.up = false
 	c.publish(c.options.Regions[name])
@@ -378,9 +379,9 @@ func (c *Cluster) Freeze(name string) { c.network.Host(name).Freeze() }
 // Thaw ends Freeze.
 func (c *Cluster) Thaw(name string) { c.network.Host(name).Thaw() }
 
-// Throttle pauses a host for the length of pause once in every, as a CPU quota does. If
-// pause is 0, the pauses end. Hosts that are throttled together are out of step. See
-// [Host.Throttle].
+// Throttle pauses a host once in each period, as a CPU quota does. The arguments are the
+// length of a pause and the length of a period. If the pause is 0, the pauses end. Hosts
+// that are throttled together are out of step. See [Host.Throttle].
 func (c *Cluster) Throttle(name string, pause, every time.Duration) {
 	c.network.Host(name).Throttle(pause, every)
 }
@@ -393,10 +394,10 @@ func (c *Cluster) Cut(sides ...[]string) { c.network.Split(sides...) }
 // of Options.Link or WAN.
 func (c *Cluster) Heal() { c.network.reset() }
 
-// Skew steps the clock of a host forward, or backward if the argument by is negative.
-// The checks of the node read this clock through Config.Now. This clock determines when
-// windows begin and how many units have drained. Timeouts and pings do not depend on
-// this clock. Steps add up, and remain after a Kill.
+// Skew steps the clock of a host forward, or backward if the step is negative. The checks
+// of the node read this clock through Config.Now. This clock determines when windows
+// begin and how many units have drained. Timeouts and pings do not depend on this clock.
+// Steps add up, and remain after a Kill.
 func (c *Cluster) Skew(name string, by time.Duration) {
 	c.mu.Lock()
 	m := c.machine(name)

@@ -21,7 +21,7 @@ func ExampleCluster() {
 	ctx := context.Background()
 	cluster, err := weirtest.NewCluster(ctx, weirtest.Options{
 		Config: weir.Config{
-			Timeout: 10 * time.Second, // real time, and a busy machine may be slow
+			Timeout: 10 * time.Second, // the example runs in real time, and a busy machine may be slow
 			Logger:  slog.New(slog.DiscardHandler),
 		},
 	})
@@ -136,7 +136,7 @@ func TestSidesOfSplitShareLimit(t *testing.T) {
 
 		c.Heal()
 		awaitSettled(t, c, 30*time.Second)
-		time.Sleep(50 * time.Millisecond) // the counts of both sides take a round trip
+		time.Sleep(50 * time.Millisecond) // the exchange of counts between the sides takes a round trip
 		require.Zero(t, countAdmitted(t, c, limit, "fresh", 30, "a", "b", "c"), "the units that both sides spent count")
 	})
 }
@@ -153,7 +153,7 @@ func TestSkewStepsClockOfOneNode(t *testing.T) {
 		}
 		require.Equal(t, 90, countAdmitted(t, c, limit, "acme", 100, "a", "b", "c"))
 		c.Skew(counts, time.Hour)
-		time.Sleep(time.Second) // for so long, other nodes may remember denials of the owner
+		time.Sleep(time.Second) // other nodes may cache denials of the owner for this time
 		require.Equal(t, 90, countAdmitted(t, c, limit, "acme", 100, "a", "b", "c"), "another hour, by the owner's clock")
 		c.Skew(counts, -30*time.Minute)
 		require.Zero(t, countAdmitted(t, c, limit, "acme", 100, "a", "b", "c"), "a step back of a clock refills nothing")

@@ -1,5 +1,5 @@
 // Package weirtest runs clusters in memory, for tests: a [Cluster] of nodes on a
-// [Network] whose links fail at the will of the test.
+// [Network] whose links fail when the test says so.
 //
 //	func TestExportsDuringASplit(t *testing.T) {
 //		synctest.Test(t, func(t *testing.T) {

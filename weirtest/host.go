@@ -59,22 +59,23 @@ func (h *Host) Thaw() {
 	h.net.release()
 }
 
-// Throttle pauses the host for the length of pause once in every, as a CPU quota does, or
-// a neighbour that takes the cores. The first pause begins at a random time within one
-// period, which starts now or at the end of a present pause. Messages that the process
-// sends during a pause leave the host at the end of the pause, and messages to the
-// process arrive at that time. Between pauses, the host is as fast as ever. The times of
-// the pauses depend on the seed of the network and on the name of the host, so hosts that
-// are throttled together are out of step. Throttle applies to all processes on the host
-// until the next call. If pause is 0, the pauses end, but messages that were sent earlier
-// may still wait for the end of an old pause. Throttle panics if pause is negative, or is
-// not 0 and not shorter than every.
+// Throttle pauses the host once in each period, as a CPU quota does, or a neighbour that
+// takes the cores. The arguments are the length of a pause and the length of a period.
+// The first pause begins at a random time within one period, which starts now or at the
+// end of a present pause. Messages that the process sends during a pause leave the host
+// at the end of the pause, and messages to the process arrive at that time. Between
+// pauses, the host is as fast as ever. The times of the pauses depend on the seed of the
+// network and on the name of the host, so hosts that are throttled together are out of
+// step. Throttle applies to all processes on the host until the next call. If the pause
+// is 0, the pauses end, but messages that were sent earlier may still wait for the end of
+// an old pause. Throttle panics if the pause is negative, or if a pause above 0 is as
+// long as the period or longer.
 //
 // A node with Host.Cluster judges other members like a process that did not run during
 // the pauses. The pauses during a wait for an answer extend the wait. If the wait ends in
 // a pause, an answer counts if it has arrived by the end of the pause. If a pause delays
-// a look at other members, only a part of the delay counts as their silence. All other
-// timers of the node continue, as do the timers of a node with Host.Network.
+// a check of the silence of other members, only a part of the delay counts as silence.
+// All other timers of the node continue, as do the timers of a node with Host.Network.
 func (h *Host) Throttle(pause, every time.Duration) {
 	if pause < 0 || pause > 0 && pause >= every {
 		panic(fmt.Sprintf("weirtest: Throttle of %q by %v in every %v: a pause must be shorter than the time from one to the next", h.name, pause, every))

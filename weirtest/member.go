@@ -20,15 +20,15 @@ import (
 // forwards received changes at once.
 const (
 	pingEvery  = 300 * time.Millisecond
-	lookEvery  = 100 * time.Millisecond // interval at which a member checks the silence of other members, and pings the members with an unanswered ping again
-	ageEvery   = time.Second            // how often dead members may be forgotten
-	idleFor    = 3 * time.Second        // idle time after which the side that receives requests closes a connection
+	lookEvery  = 100 * time.Millisecond // interval at which a member checks the silence of other members, and repeats unanswered pings
+	ageEvery   = time.Second            // interval at which a member forgets members that have been dead for long
+	idleFor    = 3 * time.Second        // time without a message, after which the side that receives requests closes a connection
 	idleAbroad = 10 * time.Second       // idleFor for a connection from another region
 	heldPings  = 16                     // maximum number of pings to a member without a pong
 	deadAfter  = 5 * time.Second        // time without a connection to any member of this side, after which a member is dead
-	joinWithin = time.Second            // how long Start and Leave wait for other members
+	joinWithin = time.Second            // maximum time that Start and Leave wait for other members
 	inboxBound = 1 << 14                // maximum number of queued requests; further requests are lost
-	askBound   = 1 << 14                // maximum number of unanswered requests to a member, and of messages on their way there; further requests fail with ErrBusy
+	askBound   = 1 << 14                // maximum number of unanswered requests to a member, and of messages on their way there; Ask then fails with ErrBusy, and Send drops the request
 	simPort    = 7946                   // part of Member.Addr
 	dialWithin = 850 * time.Millisecond // maximum time to open a connection
 	usedEvery  = time.Second            // time after a request to a member that is not watched, after which the next request opens a new connection
@@ -91,9 +91,9 @@ type member struct {
 	view    atomic.Pointer[cluster.View]
 	rng     *rand.Rand
 	ticks   *time.Timer
-	looks   int64     // number of looks
-	pings   uint64    // number of pings
-	due     time.Time // when the next look is due
+	looks   int64     // number of runs of checkMembers
+	pings   uint64    // number of pings that this member has sent
+	due     time.Time // when checkMembers is due
 	aged    time.Time // when forgetDead last ran
 
 	roster   *detect.Roster       // nil before Start
@@ -102,7 +102,7 @@ type member struct {
 	spread   uint64               // version of table up to which rows were sent; 0 if they have to be sent again
 	stale    bool                 // the view may be outdated
 	peers    map[string]*peer
-	missing  map[string]time.Time // since when each member is missing: no member of this side is connected to it; keyed by name
+	missing  map[string]time.Time // when each missing member became missing, by name; no member of this side is connected to a missing member
 	answered map[*Host]bool       // hosts on which a member has answered this member
 	stats    cluster.Stats
 	progress signal // wakes awaitProgress after each pong
@@ -182,8 +182,8 @@ func (m *member) Start(ctx context.Context, h cluster.Handler) error {
 	return nil
 }
 
-// awaitProgress waits until reached returns true, m is closed, or ctx is done.
-// awaitProgress calls reached first, and again after each pong.
+// awaitProgress waits until the condition is true, m is closed, or ctx is done.
+// awaitProgress checks the condition first, and again after each pong.
 func (m *member) awaitProgress(ctx context.Context, reached func() bool) {
 	for {
 		m.net.mu.Lock()
@@ -460,7 +460,7 @@ func (m *member) isPaused() bool { return m.host.resumeTime(time.Now()).After(ti
 func (m *member) catchUpTime() time.Time { return m.host.resumeTime(time.Now()).Add(lookAgain) }
 
 // checkMembers updates the connectivity of all members, and sends pings. It runs every
-// lookEvery, and during a pause of the host, at the end of the pause.
+// lookEvery. A run that is due during a pause of the host happens after the pause.
 func (m *member) checkMembers() {
 	m.net.mu.Lock()
 	defer m.net.mu.Unlock()

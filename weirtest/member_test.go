@@ -119,7 +119,7 @@ func (f *fleet) awaitRoster(want string, within time.Duration, hosts ...string) 
 	})
 }
 
-// ask sends a request from one host to another, which it finds by its label.
+// ask sends a request from one host to another, and returns the answer.
 func (f *fleet) ask(from, to string, wait time.Duration) (string, error) {
 	for _, m := range f.clusters[from].View().Members {
 		if strings.HasPrefix(m.Name, to+"-") && m.Peer != nil {
@@ -307,7 +307,7 @@ func TestSimulatedMembership(t *testing.T) {
 	}
 }
 
-// history returns the events of a run of ten members with faults and asks, with their
+// history returns the events of a run of ten members with faults and requests, with their
 // times to the nanosecond.
 func history(t *testing.T, seed uint64) (lines []string) {
 	synctest.Test(t, func(t *testing.T) {

@@ -14,8 +14,8 @@ import (
 // Link describes the packets from one host to another. The zero Link delivers every
 // packet within a microsecond.
 type Link struct {
-	Latency time.Duration // in one direction
-	Jitter  time.Duration // up to this much more, drawn evenly for each packet
+	Latency time.Duration // minimum time that a packet takes
+	Jitter  time.Duration // maximum additional time; the time of each packet is drawn evenly
 	// Loss is the part of the packets that are lost, from 0 to 1. On a stream, and between
 	// nodes with Host.Cluster, a lost packet is sent again 200 ms later, as by a kernel
 	// whose shortest timeout is that long.
@@ -283,7 +283,8 @@ func (f *flow) dropAll() {
 	f.queue, f.due, f.cut = nil, 0, time.Time{}
 }
 
-// arrivalTime returns the arrival time of a packet that is sent now and takes this time.
+// arrivalTime returns the arrival time of a packet that is sent now and spends the given
+// time on the link. Packets neither leave nor reach a paused host.
 func arrivalTime(from, to *Host, takes time.Duration) time.Time {
 	return to.resumeTime(from.resumeTime(time.Now()).Add(takes))
 }
@@ -306,7 +307,7 @@ func (f *flow) occur() {
 		}
 	case !f.resumes.IsZero() && time.Now().Before(f.resumes):
 		n.schedule(f)
-	case f.to.resumeTime(time.Now()).After(time.Now()): // paused since it was sent
+	case f.to.resumeTime(time.Now()).After(time.Now()): // Throttle has paused the receiver after the parcel was sent
 		f.last = laterTime(f.to.resumeTime(time.Now()), f.last.Add(1))
 		n.addEvent(f.last, f.link.number, false, f)
 	case len(f.queue) > 0:
@@ -354,7 +355,7 @@ func (d *datagram) occur() {
 		if len(n.parked) < maxParked {
 			n.parked = append(n.parked, d)
 		}
-	case d.to.resumeTime(time.Now()).After(time.Now()): // paused since it was sent
+	case d.to.resumeTime(time.Now()).After(time.Now()): // Throttle has paused the receiver after the packet was sent
 		n.addEvent(d.to.resumeTime(time.Now()), d.link.number, false, d)
 	default:
 		d.deliver()
@@ -391,8 +392,8 @@ func (n *Network) release() {
 	}
 }
 
-// nextResend returns the first time after the time now at which bytes that were lost at an
-// earlier time are sent again.
+// nextResend returns the time of the next retransmission, after the present time, of
+// bytes that were first lost at an earlier time.
 func nextResend(lost, now time.Time) time.Time {
 	next := lost
 	for backoff := resend; !next.After(now); backoff = min(2*backoff, maxBackoff) {
@@ -450,7 +451,8 @@ func (s *signal) wake() {
 	}
 }
 
-// await returns at a wake, or when the deadline has passed.
+// await waits until the signal wakes its waiters, or until the deadline has passed. The
+// zero deadline never passes.
 func await(changed <-chan struct{}, deadline time.Time) {
 	if deadline.IsZero() {
 		<-changed

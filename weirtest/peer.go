@@ -11,34 +11,34 @@ import (
 	"github.com/weir-go/weir/cluster/detect"
 )
 
-// peer implements cluster.Peer: it is the contact of a member, the owner, with another
-// member. In the comments of the fields, "it" is the other member.
+// peer implements cluster.Peer. It is the contact of a member, in the field owner, with
+// another member, in the field to.
 type peer struct {
 	owner, to   *member
 	out         flow
-	answered    time.Time     // when it last answered
-	delay       time.Duration // the last scheduling delay that it reported; after its first pong, at least the round trip of the pong
-	owed        time.Time     // when the first timed-out request since the last answer was sent, or zero
+	answered    time.Time     // when the other member last answered
+	delay       time.Duration // the last scheduling delay that the other member reported; after its first pong, at least the round trip of the pong
+	owed        time.Time     // when the oldest timed-out request that followed the last answer was sent, or zero
 	pings       int           // number of pings without a pong
 	waits       time.Time     // when the first ping without a pong was sent, or when the last pong arrived if that is later
 	pinged      time.Time     // when the last ping was sent
-	noted       time.Time     // when the last ping with a pong was sent
+	noted       time.Time     // when the last answered ping was sent
 	merged      *gossip       // the last gossip that was merged
-	feed        detect.Feed   // state of the rows that are sent to it
+	feed        detect.Feed   // records the rows of the connectivity table that were sent to the other member
 	feeding     bool          // a later sendRows is on the agenda
-	used        time.Time     // when it was last asked, while it was not watched
+	used        time.Time     // when the last request to the other member was sent while the owner did not watch this member
 	asks        map[uint64]*ask
 	trips       detect.RoundTrips
-	conn        uint64    // number of the connection on which the owner sends it requests now
-	open        uint64    // lowest number of a connection on which the owner accepts its requests
-	newest      uint64    // highest number of a connection on which it has sent a message
+	conn        uint64    // number of the connection on which the owner sends requests now
+	open        uint64    // lowest number of a connection on which the owner accepts requests of the other member
+	newest      uint64    // highest number of a connection on which the other member has sent a message
 	lastArrival time.Time // when such a connection last brought a message
 
-	welcome  bool    // the peer has permitted the owner to send it requests; only for a peer in foreigners
-	abroad   bool    // the peer is in foreigners: it is a member of another region, or was contacted as such
-	region   *region // the region to which the owner sends requests through it, if any
-	reaching bool    // the owner has requested permission to ask it, and it has not answered
-	admitted bool    // the peer may ask the owner
+	welcome  bool    // the other member has permitted the owner to send requests; only for a peer in foreigners
+	abroad   bool    // the peer is in foreigners: the other member belongs to another region, or was contacted as such
+	region   *region // the region to which the owner sends requests through the other member, or nil
+	reaching bool    // the owner has requested permission to send requests, and the other member has not answered
+	admitted bool    // the other member may send requests to the owner
 }
 
 func newPeer(from, to *member) *peer {
@@ -77,8 +77,8 @@ type message struct {
 	// dialled is when the sender began to open a connection for the request, or zero if
 	// there was a connection.
 	dialled time.Time
-	// answered is set in a ping: the time of the last answer that the sender had from the
-	// receiver.
+	// answered is set in a ping: the time of the last answer that the sender received
+	// from the receiver.
 	answered time.Time
 	late     time.Duration // scheduling delay of the sender; set only in a pong
 }
@@ -113,7 +113,7 @@ func (p *peer) send(m message) {
 	p.owner.net.send(&p.out, &m)
 }
 
-// counterpart returns the peer at the other side of the pair.
+// counterpart returns the peer with which the other member contacts the owner.
 func (p *peer) counterpart() *peer {
 	if p.abroad {
 		return p.to.foreign(p.owner)
@@ -196,9 +196,9 @@ func (p *peer) recordArrival(conn uint64) {
 	p.lastArrival = time.Now()
 }
 
-// reconnect continues on a connection that is open at the other side, if the present
-// connection is not. Requests without an answer on the present connection will not be
-// answered.
+// reconnect continues on a connection that is open at the other side, if the other side
+// has closed the present connection. Requests without an answer on the closed connection
+// fail.
 func (p *peer) reconnect(open uint64) {
 	if p.conn < open {
 		p.conn = open
@@ -388,9 +388,8 @@ func (p *peer) Ask(ctx context.Context, body, dst []byte, wait time.Duration) ([
 	return append(dst, a.answer...), a.err
 }
 
-// sortRequest moves the request that was just sent among the requests of this instant,
-// which it sorts by contents. The seed does not determine which of the asking goroutines
-// is first.
+// sortRequest sorts the request that was just sent into the requests of this instant, by
+// contents. The seed does not determine which of the asking goroutines is first.
 func (p *peer) sortRequest() {
 	q := p.out.queue
 	for i := len(q) - 1; i > 0; i-- {
@@ -403,8 +402,8 @@ func (p *peer) sortRequest() {
 	}
 }
 
-// finish lets the caller continue. A call of finish must be the last step, because the
-// caller reads the view without Network.mu.
+// finish lets the caller of Ask continue. A call of finish must be the last step, because
+// the caller reads the view without Network.mu.
 func (a *ask) finish(answer []byte, err error) {
 	a.over, a.answer, a.err = true, answer, err
 	a.done <- struct{}{}
@@ -418,7 +417,7 @@ func (a *ask) occur() {
 		m.net.addEvent(m.catchUpTime(), a.to.out.link.number, true, a)
 		return
 	} else if until := a.sent.Add(a.wait + m.host.pauses.pausedBetween(a.sent, time.Now())); time.Now().Before(until) {
-		m.net.addEvent(until, a.to.out.link.number, true, a) // the process did not run for all of that time
+		m.net.addEvent(until, a.to.out.link.number, true, a) // pauses of the process have extended the wait
 		return
 	}
 	a.to.owner.stats.Timeouts++

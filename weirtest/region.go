@@ -26,9 +26,9 @@ type region struct {
 	name    string
 	entries []string
 	at      *peer         // the node that receives the requests, or that is contacted; nil between attempts
-	since   time.Time     // when the node in at was reached
+	since   time.Time     // when the node in the field at gave its permission
 	misses  map[*Host]int // number of failures of each host
-	tries   int           // number of pauses since the last success; longer pauses follow more of them
+	tries   int           // number of pauses since the last success; each doubles the next pause, up to lastPauseAbroad
 	turn    uint64        // number of the last scheduled step; earlier steps on the agenda are void
 }
 
@@ -94,8 +94,9 @@ func (r *region) current() (*peer, error) {
 	return r.at, nil
 }
 
-// takeStep contacts a node if there is none, gives the node up if it has not answered in
-// time, or pings it. The caller of takeStep and of the methods below must hold n.mu.
+// takeStep contacts a node if r.at is nil. Otherwise takeStep pings the node in r.at, or
+// gives it up if it has not answered in time. The caller of takeStep and of the methods
+// below must hold n.mu.
 func (r *region) takeStep() {
 	switch p := r.at; {
 	case p == nil:

@@ -47,7 +47,7 @@ func (m *member) applyEvent(event func(*detect.Roster) detect.Change) detect.Cha
 	return c
 }
 
-// recordChange records that the connectivity table may have changed.
+// recordChange marks the view as stale if the connectivity table has changed.
 func (m *member) recordChange(changed bool) { m.stale = m.stale || changed }
 
 // inRoster reports whether a member is in the roster, by the last view.
@@ -59,7 +59,7 @@ func (m *member) inRoster(name string) bool {
 }
 
 // refresh updates the view, notifies the handler if the view has changed, and sends
-// changed rows to the peers.
+// changed rows of the connectivity table to the peers.
 func (m *member) refresh() {
 	for m.stale {
 		m.stale = false
@@ -73,7 +73,8 @@ func (m *member) refresh() {
 	}
 }
 
-// sendRows sends the rows that the peer lacks, if this member watches it.
+// sendRows sends the rows of the connectivity table that the peer lacks, if this member
+// watches the peer.
 func (p *peer) sendRows() {
 	m, now := p.owner, time.Now()
 	if watched, _ := m.table.IsWatched(p.to.name); !watched || !p.isConnected() || p.feeding {
@@ -82,7 +83,7 @@ func (p *peer) sendRows() {
 	for {
 		changed, upTo, wait := m.table.News(&p.feed, p.to.name, now)
 		if wait > 0 {
-			p.feeding = true // not in the instant of a tick, because their order is not determined
+			p.feeding = true // the event is 1 ns late, because in the instant of a tick, the order of the two is not determined
 			m.net.addEvent(now.Add(wait+1), p.out.link.number, false, feeding{p})
 			return
 		}
@@ -150,8 +151,8 @@ func (m *member) observe(side []bool, roster []detect.Entry, now time.Time) {
 	}
 }
 
-// forgetDead removes members that have been dead for a long time. It does not run in a
-// frozen process.
+// forgetDead removes members that have been dead for a long time. A frozen process
+// removes no member.
 func (m *member) forgetDead(now time.Time) {
 	if m.host.frozen {
 		return

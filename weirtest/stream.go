@@ -63,8 +63,7 @@ func newConn(p *process, local *net.TCPAddr, to *Host, remote *net.TCPAddr) *con
 	return c
 }
 
-// arrive handles the request of c for a stream, at the other host. The caller must hold
-// n.mu.
+// arrive handles the dial of c at the other host. The caller must hold n.mu.
 func (c *conn) arrive(port int, answered chan<- error) {
 	n, p := c.process.host.net, c.out.to.process
 	l := p.listeners[port]
@@ -80,7 +79,7 @@ func (c *conn) arrive(port int, answered chan<- error) {
 	n.send(&peer.out, call(func() { answered <- nil }))
 }
 
-// closeWith closes c. The peer ends once it has the written data, with an end of file if
+// closeWith closes c. The peer reads the written data, and then err, or an end of file if
 // err is nil. The caller must hold n.mu.
 func (c *conn) closeWith(err error) {
 	if c.closed {
@@ -185,8 +184,8 @@ func (c *conn) Write(b []byte) (int, error) {
 	}
 }
 
-// receive handles data of the other end. If c is closed, it answers with a reset. The
-// caller must hold n.mu.
+// receive handles data from the other end. If c is closed, receive answers with a reset.
+// The caller must hold n.mu.
 func (c *conn) receive(segment []byte) {
 	if c.closed {
 		c.process.host.net.send(&c.out, call(func() {

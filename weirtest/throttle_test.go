@@ -128,9 +128,9 @@ func TestNewThrottleDoesNotExtendPause(t *testing.T) {
 	})
 }
 
-// runThrottled runs three nodes with these pauses for a minute, with this number of checks.
-// It returns the number of checks by source, and how often a member was disconnected or
-// stalled in a view.
+// runThrottled runs three nodes for a minute, with the given pauses and the given number
+// of checks. It returns the number of checks by source, and how often a member was
+// disconnected or stalled in a view.
 func runThrottled(t *testing.T, gossip bool, pause, every time.Duration, checks int) (sources map[weir.Source]int, missing, stalled int64) {
 	sources = make(map[weir.Source]int)
 	synctest.Test(t, func(t *testing.T) {
@@ -181,9 +181,9 @@ func TestShortPausesCauseNoTimeout(t *testing.T) {
 	require.Equal(t, checks, sources[weir.Owner]+sources[weir.Forwarded], "%v", sources)
 }
 
-// countSources pauses a host. It sends checks for keys of other owners from this host,
-// or checks for keys of this host from other hosts, and returns the number of checks by
-// source.
+// countSources pauses a host repeatedly, and returns the number of checks by source. If
+// asks is true, the paused host sends checks for keys of other owners. Otherwise, other
+// hosts send checks for keys of the paused host.
 func countSources(t *testing.T, asks bool, latency, pause, every time.Duration) (sources map[weir.Source]int) {
 	sources = make(map[weir.Source]int)
 	synctest.Test(t, func(t *testing.T) {
@@ -231,7 +231,7 @@ func TestDelayedOwnerIsWaitedFor(t *testing.T) {
 	require.Equal(t, map[weir.Source]int{weir.Forwarded: 1000}, sources)
 }
 
-// With a check in a minute, almost only pings show that a member is connected.
+// With only one check per minute, almost only pings show that a member is connected.
 func TestOwnPauseIsNotSilenceOfOthers(t *testing.T) {
 	for _, every := range []time.Duration{500, 700, 900} {
 		_, missing, _ := runThrottled(t, false, 400*time.Millisecond, every*time.Millisecond, 1)

@@ -153,9 +153,9 @@ func (c *crowd) end() (messages, bytes float64, peak int) {
 	return messages / all, bytes / all, peak
 }
 
-// rest waits until the members are idle again, begins to count, and returns the time that
+// awaitIdle waits until the members are idle again, begins to count, and returns the time that
 // it has waited. Members watch former neighbours for some seconds, and gossip has a pace.
-func (c *crowd) rest() time.Duration {
+func (c *crowd) awaitIdle() time.Duration {
 	begun := time.Now()
 	for {
 		time.Sleep(10 * time.Second)
@@ -274,7 +274,7 @@ func playCrowd(t *testing.T, size int) {
 	c.begin()
 	c.start(size)
 	after("start at once", c.agree(time.Minute, c.running), 5, busyMessages)
-	after("idle", c.rest(), 10, idleMessages)
+	after("idle", c.awaitIdle(), 10, idleMessages)
 
 	victim := c.running[size/2]
 	c.kill(victim)
@@ -283,7 +283,7 @@ func playCrowd(t *testing.T, size int) {
 		t.Errorf("a request to a member that has crashed waits %v", took)
 	}
 	after("a crash", c.agree(2*time.Second, c.running), 5, busyMessages)
-	after("idle, with a dead member", c.rest(), 5, idleMessages)
+	after("idle, with a dead member", c.awaitIdle(), 5, idleMessages)
 
 	frozen := c.running[size/3]
 	awake := slices.DeleteFunc(slices.Clone(c.running), func(m *crowdMember) bool { return m == frozen })
@@ -317,7 +317,7 @@ func playCrowd(t *testing.T, size int) {
 		c.agree(20*time.Second, c.running)
 	}
 	after("a restart in order, each", time.Since(c.begun)/time.Duration(len(deployed)), 5, busyMessages)
-	after("idle, at the end", c.rest(), 5, idleMessages)
+	after("idle, at the end", c.awaitIdle(), 5, idleMessages)
 }
 
 // close ends all members.

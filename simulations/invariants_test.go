@@ -489,7 +489,7 @@ func through(at time.Duration, names ...string) (cuts []Fault) {
 	return cuts
 }
 
-func TestLeaverIsMissingIfNoMemberReceivedItsLeave(t *testing.T) {
+func TestLeaverIsMissingIfNoMemberReceivesLeave(t *testing.T) {
 	leave := Fault{At: 15 * time.Second, Kind: FaultLeave, Nodes: []string{"e"}}
 	for missing, side := range map[bool][]string{true: {"e"}, false: {"d", "e"}} {
 		others := slices.DeleteFunc([]string{"a", "b", "c", "d", "e"}, func(name string) bool { return slices.Contains(side, name) })

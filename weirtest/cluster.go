@@ -276,7 +276,7 @@ func (c *Cluster) config(name string, m *machine) weir.Config {
 	}
 	cfg.Cluster = &observed{Cluster: cfg.Cluster, name: name, options: &c.options, resets: make(map[[16]byte]uint64)}
 	cfg.Name, cfg.Bind, cfg.Advertise, cfg.Join, cfg.Region, cfg.Regions = name, "", "", nil, region, member.Regions
-	cfg.Now, cfg.Rand = m.clock.now, words{random}
+	cfg.Now, cfg.Rand = m.clock.currentTime, words{random}
 	if c.options.Configure != nil {
 		c.options.Configure(name, &cfg)
 	}
@@ -535,7 +535,7 @@ type clock struct {
 	skew  atomic.Int64 // nanoseconds
 }
 
-func (c *clock) now() time.Time {
+func (c *clock) currentTime() time.Time {
 	return c.start.Add(time.Since(c.start) + time.Duration(c.skew.Load()))
 }
 

@@ -98,7 +98,7 @@ func ownerOf(t *testing.T, c *weirtest.Cluster, l weir.Limit, key string) string
 			return name
 		}
 	}
-	t.Fatal("nobody owns the key")
+	t.Fatal("no node owns the key")
 	return ""
 }
 

@@ -184,10 +184,10 @@ func (m *member) Start(ctx context.Context, h cluster.Handler) error {
 
 // awaitProgress waits until the condition is true, m is closed, or ctx is done.
 // awaitProgress checks the condition first, and again after each pong.
-func (m *member) awaitProgress(ctx context.Context, reached func() bool) {
+func (m *member) awaitProgress(ctx context.Context, condition func() bool) {
 	for {
 		m.net.mu.Lock()
-		if m.closed || reached() {
+		if m.closed || condition() {
 			m.net.mu.Unlock()
 			return
 		}

@@ -132,7 +132,7 @@ func (f *fleet) ask(from, to string, wait time.Duration) (string, error) {
 
 var quick = weirtest.Link{Latency: milli, Jitter: milli}
 
-func TestSimulatedMembership(t *testing.T) {
+func TestSimulatedMembershipKeepsItsPromises(t *testing.T) {
 	for promise, check := range map[string]func(t *testing.T, n *weirtest.Network){
 		"a split is seen within 2 s, is death after 5 s more, and heals within 1 s": func(t *testing.T, n *weirtest.Network) {
 			f := newFleet(t, n, "a", "b", "c", "d", "e")

@@ -87,7 +87,7 @@ func newStream(t *testing.T, n *weirtest.Network) (a, b net.Conn) {
 // elapsed returns the time since start, to the millisecond.
 func elapsed(start time.Time) time.Duration { return time.Since(start).Round(milli) }
 
-func TestStream(t *testing.T) {
+func TestStreamBehavesLikeTCP(t *testing.T) {
 	link := weirtest.Link{Latency: 10 * milli}
 	buf := make([]byte, 1<<20)
 	for promise, check := range map[string]func(t *testing.T, n *weirtest.Network){
@@ -302,7 +302,7 @@ func TestStream(t *testing.T) {
 	}
 }
 
-func TestDatagrams(t *testing.T) {
+func TestDatagramsBehaveLikeUDP(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := weirtest.NewNetwork(7, weirtest.Link{Latency: 10 * milli, Jitter: 10 * milli})
 		_, a, err := n.Host("a").Network().Listen(t.Context(), ":5")
@@ -371,7 +371,7 @@ func TestDatagrams(t *testing.T) {
 	})
 }
 
-func TestNames(t *testing.T) {
+func TestNamesResolveToHosts(t *testing.T) {
 	n := weirtest.NewNetwork(1, weirtest.Link{})
 	n.Host("a")
 	n.SetName("all.example", "a", "b")

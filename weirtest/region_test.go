@@ -55,7 +55,7 @@ func (f *fleet) awaitReach(from, region string, within time.Duration) time.Durat
 	})
 }
 
-func TestSimulatedRegions(t *testing.T) {
+func TestSimulatedRegionsKeepTheirPromises(t *testing.T) {
 	for promise, check := range map[string]func(t *testing.T, n *weirtest.Network){
 		"a cut between regions holds asks, and a heal ends it": func(t *testing.T, n *weirtest.Network) {
 			f := newRegions(t, n, 2)

@@ -226,13 +226,13 @@ func TestPausedAskerKeepsWaitingForOwner(t *testing.T) {
 	require.Equal(t, map[weir.Source]int{weir.Forwarded: 1000}, sources)
 }
 
-func TestDelayedOwnerIsWaitedFor(t *testing.T) {
+func TestNodeWaitsForDelayedOwner(t *testing.T) {
 	sources := countSources(t, false, 100*time.Microsecond, 120*time.Millisecond, 300*time.Millisecond)
 	require.Equal(t, map[weir.Source]int{weir.Forwarded: 1000}, sources)
 }
 
 // With only one check per minute, almost only pings show that a member is connected.
-func TestOwnPauseIsNotSilenceOfOthers(t *testing.T) {
+func TestNodeDoesNotMistakeOwnPauseForSilence(t *testing.T) {
 	for _, every := range []time.Duration{500, 700, 900} {
 		_, missing, _ := runThrottled(t, false, 400*time.Millisecond, every*time.Millisecond, 1)
 		require.Zero(t, missing, every)

@@ -254,7 +254,7 @@ func TestPauseReachesOwnerThroughAnotherNode(t *testing.T) {
 }
 
 // Each side of a split knows only its own pauses, and after the heal the later end counts.
-func TestPausesOfBothSidesEndAtTheLaterEnd(t *testing.T) {
+func TestPauseWithLaterEndAppliesAfterHeal(t *testing.T) {
 	for _, lengths := range [][2]time.Duration{{40 * time.Second, 40 * time.Second}, {90 * time.Second, 30 * time.Second}, {30 * time.Second, 90 * time.Second}, {60 * time.Second, 0}, {0, 60 * time.Second}} {
 		t.Run(fmt.Sprint(lengths), func(t *testing.T) {
 			inWorlds(t, 5, weir.Config{}, func(t *testing.T, w *world) {

@@ -12,7 +12,8 @@
 // No check waits for the Log. The record of a check is copied into a queue of fixed size,
 // from which a goroutine writes batches. If the queue is full, the record is dropped and
 // counted in Stats. A record has the ID of the key (weir.Limiter.ID), and with
-// Options.Keys its text. Package replay decides the requests of records by other rules.
+// Options.Keys the text of the key. Package replay decides recorded requests again, by other
+// rules.
 //
 // JSONLines writes to any io.Writer. Package kafkaaudit, in contrib/kafka, has a Sink that
 // writes to Kafka.

@@ -19,14 +19,14 @@ type lines struct {
 }
 
 // JSONLines returns a Sink that writes each record as a line of JSON, and a batch with a
-// single Write. After a Write that wrote a part of a line, the next batch begins on a new
-// line, so that a reader loses only that record.
+// single Write. If a Write ends within a line, the next batch begins on a new line, so that
+// a reader loses only the record of that line.
 //
 // A Write that does not return delays records, but never checks: the queue becomes full,
-// and further records are dropped. If the writer has SetWriteDeadline (connections,
-// pipes), a Write that takes longer than Options.Timeout fails. With any other
-// writer, Log.Close returns when the context of Close is done, and the goroutine of the
-// Log ends when Write returns.
+// and further records are dropped. If the writer supports SetWriteDeadline (connections,
+// pipes), a Write that takes longer than Options.Timeout fails. With any other writer,
+// such as a regular file, Options.Timeout has no effect. Log.Close returns when its context
+// is done, and the goroutine of the Log ends when Write returns.
 //
 // The caller must rotate and close the writer.
 func JSONLines(w io.Writer) Sink {
@@ -53,7 +53,7 @@ func (l *lines) Write(ctx context.Context, batch []Record) (kept int, err error)
 	}
 	if d, ok := l.w.(interface{ SetWriteDeadline(time.Time) error }); ok {
 		deadline, _ := ctx.Deadline()
-		_ = d.SetWriteDeadline(deadline) // a regular file has no deadline
+		_ = d.SetWriteDeadline(deadline) // an error means that the file has no deadlines
 	}
 	n, err := l.w.Write(l.batch.Bytes())
 	if err == nil && n < l.batch.Len() {

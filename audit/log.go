@@ -18,8 +18,8 @@ import (
 // goroutine.
 type Sink interface {
 	// Write writes a batch of at least one record, and returns the number of records that are
-	// stored. The error must not be nil if this is not the whole batch. Write must return when
-	// ctx is done, which is after Options.Timeout or earlier, and must not retain the batch.
+	// stored. If a record is not stored, the error must not be nil. Write must return when ctx is
+	// done: after Options.Timeout, or when Log.Close gives up. Write must not retain the batch.
 	//
 	// A Log never writes a batch twice. A Sink that can repeat a write without duplicates should
 	// do so itself, within ctx.
@@ -31,7 +31,8 @@ type Options struct {
 	// Sample is the part of the keys whose admissions are recorded as well, 0 to 1. The ID of a
 	// key determines whether the key is in the sample. All nodes of a cluster record every
 	// decision about such a key, so that its records add up to the units that the limit granted.
-	// Without Config.Seed, the keys of the sample cannot be predicted.
+	// Only those who know Config.Seed can predict which keys are in the sample. Without a Seed,
+	// anybody can.
 	Sample float64
 
 	// SampledOnly omits the denials of keys that are not in the Sample, for a service
@@ -45,8 +46,8 @@ type Options struct {
 	// have the network of the address, and the names of the products in the User-Agent.
 	Clients bool
 
-	// Trace returns the ID of the trace of a check, or "". The goroutine of the check
-	// calls Trace, only for checks of which records are queued or dropped. If nil, records have no trace.
+	// Trace returns the ID of the trace of a check, or "". The goroutine of the check calls
+	// Trace, and only for decisions that must be recorded. If nil, records have no trace.
 	Trace func(ctx context.Context) string
 
 	Queue   int           // maximum number of queued records; further records are dropped. 8,192 if zero (3 MB, plus the length of the texts), at most 1,048,576
@@ -54,7 +55,7 @@ type Options struct {
 	Every   time.Duration // maximum time for which a record waits for a full batch. 1 s if zero, 1 ms to 1 h
 	Timeout time.Duration // maximum time of the Sink for a batch. 10 s if zero, 1 ms to 1 h
 
-	Logger *slog.Logger // receives the number of lost records, at most once a minute. slog.Default if nil
+	Logger *slog.Logger // receives the number of lost records, at most once a minute and after Close. slog.Default if nil
 }
 
 const (
@@ -96,10 +97,10 @@ func (o Options) withDefaults() Options {
 
 // Log is a weir.Observer that records decisions, for Config.Observer of a node. It records
 //
-//   - each denial of a limit, including those of shadows, and each check that returned an
-//     error, with SampledOnly only those of keys in the Sample;
-//   - each admission of a key in the Sample. If one limit of an AllowAll denies, the records
-//     of its other limits have Allowed, although no units were spent.
+//   - each denial of a limit, including the denials of shadows, and each check that returned
+//     an error. With SampledOnly, only the denials and errors of keys in the Sample;
+//   - each admission of a key in the Sample. If only one limit of an AllowAll denies, the
+//     records of the other limits have Allowed set, although no units were spent.
 //
 // A Peek is not recorded. A Wait has one record for each of its requests.
 //
@@ -111,7 +112,7 @@ type Log struct {
 	queue  *queue
 	wake   chan struct{} // holds a token if a batch may be complete
 	rests  atomic.Bool   // the writer waits for the next record, without a timer
-	begins chan struct{} // holds a token if a record has arrived
+	begins chan struct{} // holds a token if a record has arrived while the writer rested
 
 	asker atomic.Pointer[asker] // node of the first decision; nil before that
 
@@ -119,13 +120,13 @@ type Log struct {
 
 	closing context.Context    // done when Close was called
 	close   context.CancelFunc //
-	given   context.Context    // done when a Close has given up before all records were written
+	given   context.Context    // done when Close has given up before all records were written
 	giveUp  context.CancelFunc //
 	done    chan struct{}      // closed when the writer has ended
 }
 
-// Stats counts the decisions to be recorded. Each decision is counted in a single field,
-// except for the decisions of the batch that is being written.
+// Stats counts the decisions to be recorded. Each decision is counted in one field. The
+// decisions of the batch that is being written are in no field.
 type Stats struct {
 	Queued  int    // records that wait to be written
 	Written uint64 // records that the Sink has stored
@@ -149,7 +150,7 @@ func New(sink Sink, o Options) (*Log, error) {
 	return l, nil
 }
 
-// threshold returns the number that the given part of all 64-bit numbers does not exceed.
+// threshold returns a number t, so that the given part of all 64-bit numbers is at most t.
 func threshold(part float64) uint64 {
 	if part >= 1 {
 		return math.MaxUint64
@@ -163,7 +164,7 @@ func InSample(id ID, sample float64) bool {
 	return sample > 0 && binary.BigEndian.Uint64(id[8:]) <= threshold(sample)
 }
 
-// Decided queues a record, if the decision must be recorded.
+// Decided queues a record of the decision, if the Options select it.
 func (l *Log) Decided(ctx context.Context, e weir.DecisionEvent) {
 	if l.asker.Load() == nil {
 		l.asker.Store(askerOf(e.Limiter.Node())) // now, because a node that has left has no name
@@ -177,7 +178,7 @@ func (l *Log) Decided(ctx context.Context, e weir.DecisionEvent) {
 	}
 	var trace string
 	if l.o.Trace != nil {
-		trace = l.o.Trace(ctx) // before a slot is claimed, because the writer waits for the slot
+		trace = l.o.Trace(ctx) // before a slot is claimed, because the writer waits for claimed slots
 	}
 	s, at := l.queue.claim()
 	if s == nil {
@@ -219,8 +220,8 @@ func (l *Log) Stats() Stats {
 }
 
 // Close writes the queued records and ends the Log. Later decisions are counted as
-// dropped. Close returns nil after all records have been passed to the Sink; Stats has
-// the number that the Sink has stored. If ctx is done before, the queued records are
+// dropped. Close returns nil after all records have been passed to the Sink, whether or not
+// the Sink has stored them (see Stats). If ctx is done earlier, the queued records are
 // counted as dropped, the context of the Sink is cancelled, and Close returns the error
 // of ctx without waiting for the Sink.
 //

@@ -5,10 +5,11 @@ import (
 	"strings"
 )
 
-// sixToFour has addresses in which an IPv4 address follows the prefix (RFC 3056).
+// sixToFour is the prefix of 6to4 addresses, which have an IPv4 address after it (RFC 3056).
 var sixToFour = netip.MustParsePrefix("2002::/16")
 
-// client returns the address of a client for a record, or its network.
+// client returns the text of a client's address for a record: the address itself with
+// Options.Clients, and otherwise its network.
 func (o *Options) client(a netip.Addr) string {
 	bits := 48
 	switch {
@@ -25,15 +26,16 @@ func (o *Options) client(a netip.Addr) string {
 	return network.String()
 }
 
-// A product in a masked User-Agent has a short name of letters and a main version, so that it is neither an
-// address nor an ID.
+// Bounds of the products in a masked User-Agent. The name of a product consists of letters, so that it cannot
+// be an address or an ID.
 const (
 	maxProducts = 8
 	nameLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_"
 )
 
-// agent returns a User-Agent for a record, or the names and main versions of its products, such as
-// "Mozilla/5 Chrome/120". The comments and the full versions are removed, because they can identify a client.
+// agent returns the text of a User-Agent for a record: the User-Agent itself with Options.Clients, and
+// otherwise the names and main versions of its products, such as "Mozilla/5 Chrome/120". Comments and full
+// versions can identify a client.
 func (o *Options) agent(text string) string {
 	if o.Clients {
 		return text
@@ -51,8 +53,7 @@ func (o *Options) agent(text string) string {
 	return strings.Join(products, " ")
 }
 
-// isShort reports whether a text has at least one and at most the given number of bytes, and all are among
-// the given letters.
+// isShort reports whether a text has 1 to most bytes, which are all among the given letters.
 func isShort(text, letters string, most int) bool {
 	return 0 < len(text) && len(text) <= most && strings.Trim(text, letters) == ""
 }

@@ -17,7 +17,8 @@ const (
 	maxTierBytes  = 64
 )
 
-// entry is a decision as recorded by the check. The writer does all work that takes time.
+// entry is the part of a record that the goroutine of a check fills. The writer makes the
+// Record of it, because that takes more time.
 type entry struct {
 	at     int64              // Unix nanoseconds
 	event  weir.DecisionEvent // without the key
@@ -30,12 +31,12 @@ type entry struct {
 	tier   []byte
 }
 
-// setText replaces a text by a copy of the first bytes of another.
+// setText replaces *text by a copy of from, cut to the given number of bytes.
 func setText(text *[]byte, from string, most int) {
 	*text = append((*text)[:0], from[:min(len(from), most)]...)
 }
 
-// setCaller copies a Caller, which may be nil.
+// setCaller copies the texts and the address of a Caller. c may be nil.
 func (e *entry) setCaller(c *weir.Caller) {
 	if c == nil {
 		c = new(weir.Caller)
@@ -58,9 +59,9 @@ func (e *entry) setCaller(c *weir.Caller) {
 //	2p+1         published: the writer reads it
 //	2(p+size)    free for the position of the next lap
 //
-// Therefore a check that finds a turn below 2p has found an entry of the previous lap
-// that is not yet read: the queue is full. Code that fills a slot must neither block nor
-// panic, because the writer waits until the slot is published.
+// Therefore, if a check that wants position p finds a turn below 2p, the slot has an entry
+// of the previous lap that is not yet read: the queue is full. Code that fills a slot must
+// neither block nor panic, because the writer waits until the slot is published.
 type queue struct {
 	slots []slot
 	_     [64]byte
@@ -74,7 +75,7 @@ type slot struct {
 	entry
 }
 
-// closedBit is set in tail if no more positions may be claimed.
+// closedBit is set in the field tail once the queue is closed.
 const closedBit = 1 << 63
 
 func newQueue(size int) *queue {

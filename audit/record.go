@@ -10,7 +10,7 @@ import (
 // Its JSON omits some fields that are zero. Fields may be added, but are never renamed or
 // removed.
 type Record struct {
-	Time    time.Time `json:"time"`             // time of the decision, by the clock of the node; RFC 3339 in UTC
+	Time    time.Time `json:"time"`             // time at which the check ended, by the clock of the node; RFC 3339 in UTC
 	Node    string    `json:"node"`             // Member.Name of the node, which is new at each start
 	Region  string    `json:"region,omitempty"` // region of the node
 	Limit   string    `json:"limit"`            // name of the limit
@@ -37,9 +37,9 @@ type Record struct {
 	Keep       int64  `json:"keep,omitempty"`       // Limit.Keep
 	Calendar   string `json:"calendar,omitempty"`   // name of Limit.Calendar
 	Overridden bool   `json:"overridden,omitempty"` // the numbers are those of an operator for this key
-	Factor     int64  `json:"factor,omitempty"`     // Limit.Factor: the percentage of the numbers that adapt of a rule grants
+	Factor     int64  `json:"factor,omitempty"`     // Limit.Factor: the percentage of the numbers that a rule with "adapt" grants
 	Capacity   int64  `json:"capacity"`             // Decision.Limit: units that the limit, or the share of the node, grants
-	Used       int64  `json:"used"`                 // Capacity without Remaining
+	Used       int64  `json:"used"`                 // Capacity minus Remaining, and 0 if that is negative
 
 	Source       string `json:"source"`         // name of the weir.Source; "none" if there was no decision: the AllowAll did not ask this limit, or there is an Error. If a Wait ends with an Error after its queue has received a decision, the Source is that of the decision
 	Remaining    int64  `json:"remaining"`      // Decision.Remaining
@@ -56,7 +56,7 @@ type Record struct {
 	Sample float64 `json:"sample"` // Options.Sample: the part of the keys of which all decisions are recorded
 
 	Trace string `json:"trace,omitempty"` // first 128 bytes of the result of Options.Trace
-	Error string `json:"error,omitempty"` // first 256 bytes of the error of the check, which is a denial
+	Error string `json:"error,omitempty"` // first 256 bytes of the error of the check. A check with an error counts as a denial
 }
 
 // ID is the ID of a key of a limit. Its text is 32 hexadecimal digits.
@@ -84,8 +84,8 @@ func (id *ID) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// milliseconds returns d in milliseconds, rounded up, so that a caller that waits for this time
-// is not early.
+// milliseconds returns d in milliseconds. It rounds up, so that a caller that waits for this
+// time is not early.
 func milliseconds(d time.Duration) int64 {
 	return int64(d/time.Millisecond) + min(1, int64(d%time.Millisecond))
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/weir-go/weir/internal/enum"
 )
 
-// complaintEvery is the minimum time between two log lines about lost records.
+// complaintEvery is the minimum time between two log lines about lost records, except for the
+// last line, after Close.
 const complaintEvery = time.Minute
 
 // writer is the state of the goroutine of a Log. Only the writer reads the queue and calls the
@@ -18,20 +19,20 @@ type writer struct {
 	*Log
 	batch []Record
 
-	asker *asker // node of the previous record; nil before that
+	asker *asker // node of the previous record; nil before the first record
 
 	complained time.Time
 	told       Stats // the Stats at the last log line
-	lastErr    error // last error of the Sink since then
+	lastErr    error // last error of the Sink since the last log line, or nil
 }
 
-// asker is a node with its name and region in records.
+// asker is a node, with the name and the region that its records have.
 type asker struct {
 	node         *weir.Node
 	name, region string
 }
 
-// askerOf returns the asker for a node. A node that has left has no name.
+// askerOf returns the asker for a node. The name is empty if the node has left.
 func askerOf(n *weir.Node) *asker {
 	a := &asker{node: n}
 	for _, m := range n.Members() {
@@ -42,8 +43,9 @@ func askerOf(n *weir.Node) *asker {
 	return a
 }
 
-// run writes records until the Log is closed and the queue is empty, or until Close gives
-// up. While the queue is empty, the timer is stopped.
+// run writes records until the Log is closed and the queue is empty. Once Close has given
+// up, run drops the queued records. While there is nothing to write or to log, the ticker
+// is stopped.
 func (l *Log) run() {
 	defer close(l.done)
 	w := &writer{Log: l, batch: make([]Record, 0, l.o.Batch)}
@@ -59,7 +61,7 @@ func (l *Log) run() {
 		case <-l.closing.Done():
 		}
 		if l.rests.Load() {
-			tick.Stop() // the record of the token is already written; the next record signals begins
+			tick.Stop() // the batch that wake announced is already written; the next record signals begins
 			continue
 		}
 		w.drain()
@@ -69,13 +71,13 @@ func (l *Log) run() {
 		}
 	}
 	for w.drain(); l.queue.len() > 0; w.drain() {
-		runtime.Gosched() // a check has claimed a slot and is about to publish it
+		runtime.Gosched() // a check has claimed a slot and has not published it yet
 	}
 	w.complain(time.Time{})
 }
 
-// mayRest reports whether the writer has no work until the next record. That record
-// signals begins, because mayRest sets rests before looking at the queue.
+// mayRest reports whether the writer has no work until the next record. It sets rests before
+// it looks at the queue, so that a record that arrives later signals begins.
 func (w *writer) mayRest() bool {
 	if is := w.Stats(); is.Dropped != w.told.Dropped || is.Failed != w.told.Failed {
 		return false
@@ -162,8 +164,8 @@ func (w *writer) record(e *entry) Record {
 	return r
 }
 
-// complain logs the number of records that were lost since the last line, at most once in
-// complaintEvery. With the zero Time it always logs.
+// complain logs the number of records that were lost since the last log line, if there are
+// any, at most once in complaintEvery. If now is zero, complain does not wait for that time.
 func (w *writer) complain(now time.Time) {
 	is := w.Stats()
 	dropped, failed := is.Dropped-w.told.Dropped, is.Failed-w.told.Failed

@@ -18,22 +18,25 @@ type Options struct {
 	Limits []Limit // the first that matches a request applies
 
 	// Credential returns the credential or the account of a request, or "". Each credential has its own
-	// count. If nil, the credential is the first field present of Authorization, X-API-Key, API-Key and
-	// X-Goog-API-Key. If the tokens of an account change, Credential should return the name of the
-	// account. Keys contain only a hash of the text under Config.Seed. Credential must not block.
+	// count. If nil, the credential is the value of the first of these header fields that the request has:
+	// Authorization, X-API-Key, API-Key and X-Goog-API-Key. If the tokens of an account change, Credential
+	// should return the name of the account. The key of a count contains only a hash of the text, under
+	// Config.Seed. Credential must not block.
 	Credential func(*http.Request) string
 
-	// MaxPause is the maximum length of a pause. 0 means 5 min. The range is 1ms to 24 h.
+	// MaxPause is the maximum length of a pause, from 1 ms to 24 h. 0 means 5 min.
 	MaxPause time.Duration
 
 	// Attempts is the maximum number of times that Transport sends a request, at most 10. 0 and 1 mean
-	// no retries. Transport sends a request again after an error of the connection and the status 429,
-	// 502, 503 or 504, if its method is idempotent or it has an Idempotency-Key, and it has no body or
-	// a GetBody. Before a retry, it sleeps for a random time, and then waits for a turn.
+	// no retries. Transport sends a request again after an error of the connection, or after the status
+	// 429, 502, 503 or 504. The request must have an idempotent method or an Idempotency-Key, and if it
+	// has a body, a GetBody. Before a retry, Transport sleeps for a random time, and then waits for
+	// another turn.
 	Attempts int
 
-	// RetryPart is the maximum number of retries for each request under a limit, above 0 and at most 1.
-	// 0 means 0.1. Each process may send up to 10 retries in addition to that part.
+	// RetryPart is the number of retries that each request permits to the requests under its limit, above
+	// 0 and at most 1. 0 means 0.1: one retry for ten requests. In addition, each process may send up to 10
+	// retries under each limit.
 	RetryPart float64
 
 	Logger *slog.Logger // slog.Default if nil. It receives no credential
@@ -41,17 +44,17 @@ type Options struct {
 
 // Limit is a limit of another service.
 type Limit struct {
-	// Host is the host of the URL, such as "api.example.com". "host:443" matches only this port, which
-	// is the port of the scheme if the URL has none. "*.example.com" matches all names below
-	// example.com, each with a count of its own, and "*" every host.
+	// Host is the host of the URL, such as "api.example.com". "host:443" matches only this port; a URL
+	// without a port has the port of its scheme. "*.example.com" matches all names below example.com, and
+	// "*" matches every host. Each matching host has a count of its own.
 	Host string
 
-	// Match reports whether the limit applies to a request to Host. If nil, it applies to all. Match
-	// must not block.
+	// Match reports whether the limit applies to a request to Host. If nil, the limit applies to all such
+	// requests. Match must not block.
 	Match func(*http.Request) bool
 
-	// Limit has the numbers. Only the requests of a LeakyBucket wait in order of arrival. Gate sets
-	// Pauses. Invalid for InFlight.
+	// Limit has the numbers. Only the requests of a LeakyBucket wait in order of arrival. New sets the
+	// field Pauses. The Algorithm must not be InFlight.
 	weir.Limit
 }
 
@@ -61,8 +64,8 @@ const (
 	defaultRetryPart = 0.1
 )
 
-// A Gate makes each request to another service wait until it has a turn. It is safe for concurrent use,
-// and need not be closed.
+// A Gate makes each request to another service wait until the request has a turn. A Gate is safe for concurrent
+// use, and need not be closed.
 type Gate struct {
 	o      Options
 	limits []*limit
@@ -158,12 +161,12 @@ func (g *Gate) limitOf(r *http.Request) *limit {
 // Stats has the counters of a limit in this process. All counters only grow. weir.Stats counts each turn as a
 // decision.
 type Stats struct {
-	Requests       uint64        // turns, each for a request or a retry
-	Unsent         uint64        // the number of requests that were not sent because the wait failed
-	Waited         time.Duration // the sum of the waits for all turns
+	Requests       uint64        // the number of granted turns, each for a request or a retry
+	Unsent         uint64        // the number of requests and retries that were not sent, because Wait returned an error
+	Waited         time.Duration // the sum of the waits for the granted turns
 	Pauses         uint64        // the number of times that this process started or extended a pause
-	Retries        uint64
-	RetriesRefused uint64 // retries that RetryPart did not permit
+	Retries        uint64        // the number of attempts after the first attempts
+	RetriesRefused uint64        // the number of retries that RetryPart did not permit
 }
 
 // Stats returns the counters of each limit of this process, by its name.

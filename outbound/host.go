@@ -17,7 +17,7 @@ import (
 type hosts struct {
 	name  string // host name in lower case; empty for every name
 	port  string // empty for every port
-	below bool   // whether hosts contains the names below name, instead of name
+	below bool   // whether the set has the names below the field name, without that name itself
 }
 
 // parseHosts reads a Limit.Host.
@@ -33,7 +33,7 @@ func parseHosts(pattern string) (h hosts, err error) {
 	return hosts{u.Hostname(), u.Port(), below}, nil
 }
 
-// contains reports whether the host of a URL is in h.
+// contains reports whether the host and the port of a URL are in h.
 func (h hosts) contains(u *url.URL) bool {
 	name, is := nameOf(u), h.name == ""
 	if h.below {
@@ -65,7 +65,7 @@ func hostOf(u *url.URL) string {
 	return net.JoinHostPort(name, port)
 }
 
-// credentialFields are the fields of credentials, in the form of http.Header.
+// credentialFields are the names of the header fields that have credentials, in canonical form.
 var credentialFields = [...]string{"Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key"}
 
 // credentialOf returns the credential of a request, or "".
@@ -78,9 +78,9 @@ func credentialOf(r *http.Request) string {
 	return ""
 }
 
-// keyOf returns the key of a host and a credential. The key has the credential as its SHA-256 hash, hashed
-// again under Config.Seed and the name of the limit, so that neither logs nor members have a text from
-// which the credential could be computed.
+// keyOf returns the key of a host and a credential. The credential is hashed with SHA-256, and the hash is hashed
+// again under Config.Seed and the name of the limit. So neither logs nor members have a text from which the
+// credential could be computed.
 func keyOf(l *weir.Limiter, host, credential string) string {
 	if credential == "" {
 		return host

@@ -10,13 +10,14 @@ import (
 	"github.com/weir-go/weir/internal/ratelimit"
 )
 
-// pauseTimeout bounds the wait for the owner of a key.
+// pauseTimeout bounds how long Pause waits for the owner of the key.
 const pauseTimeout = time.Second
 
-// PauseBy pauses as the header of a refusal requests: for the time of Retry-After or, without this field, while
-// a limit of the field RateLimit has no units left, but at most for Options.MaxPause. It returns the length of the
-// pause, and 0 if the field has no time or t is nil. PauseBy assumes no time, such as 60 s for each 429: all
-// requests would stop because of a request that was refused for its content.
+// PauseBy calls Pause with the time in the header of a response that refused a request: the time of Retry-After
+// or, without this field, the time until all limits in the field RateLimit have units again. It returns the
+// length of the pause, at most Options.MaxPause, or 0 if the header has no time or t is nil. Without a time there
+// is no pause: the request may have been refused for its content, and a default, such as 60 s for each 429, would
+// stop all other requests.
 func (t *Turn) PauseBy(ctx context.Context, header http.Header) time.Duration {
 	if t == nil {
 		return 0
@@ -52,8 +53,8 @@ func (t *Turn) Pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// delayOf returns the time that a refused client must wait by the fields of a response, or 0 if they have
-// none.
+// delayOf returns the time for which a refused client must wait according to the header of a response, or 0 if
+// the header has no time.
 func delayOf(header http.Header, now time.Time) time.Duration {
 	if header.Get("Retry-After") == "" {
 		return ratelimit.ExhaustedFor(header[ratelimit.StateField])
@@ -61,17 +62,17 @@ func delayOf(header http.Header, now time.Time) time.Duration {
 	return ratelimit.RetryAfter(header, now)
 }
 
-// mostPauses is the maximum number of keys in a pauses.
+// mostPauses is the maximum number of keys whose pauses a process remembers for a limit.
 const mostPauses = 4096
 
-// pauses has the ends of the pauses that this process has begun. A turn may arrive after the pause has begun,
-// because the owner has granted it before.
+// pauses has the end of each pause that this process has begun. The process must remember the pauses, because
+// turns that the owner granted before a pause may arrive after its begin.
 type pauses struct {
 	mu    sync.Mutex
-	until map[string]time.Time
+	until map[string]time.Time // end of the pause by key
 }
 
-// extend pauses a key for d, and reports whether it was paused for less before.
+// extend pauses a key for d. It returns false, and changes nothing, if the key is already paused for d or longer.
 func (p *pauses) extend(key string, d time.Duration) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -89,7 +90,7 @@ func (p *pauses) extend(key string, d time.Duration) bool {
 	return true
 }
 
-// findRest returns the rest of the pause of a key. It is not positive if the key is not paused.
+// findRest returns the rest of the pause of a key. The rest is not positive if the key is not paused.
 func (p *pauses) findRest(key string) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -10,18 +10,18 @@ import (
 )
 
 const (
-	firstDelay   = 100 * time.Millisecond // the longest delay before the first retry
-	longestDelay = 10 * time.Second
+	firstDelay   = 100 * time.Millisecond // maximum delay before the first retry
+	longestDelay = 10 * time.Second       // maximum delay before any retry
 )
 
-// jitter returns the delay after an attempt: any time up to firstDelay, doubled at each further attempt up
-// to longestDelay. The retries of simultaneous requests are spread over this time.
+// jitter returns a random delay after an attempt. The maximum is firstDelay after the first attempt. It doubles
+// with each further attempt, up to longestDelay. So the retries of simultaneous requests are spread over time.
 func jitter(attempt int) time.Duration {
 	return rand.N(min(firstDelay<<(attempt-1), longestDelay)) + 1
 }
 
-// retries reports whether a request is sent again after an attempt with a response or an error. delay is the
-// least time until then.
+// retries reports whether a request is sent again after an attempt that had a response or an error. delay is the
+// minimum time until the retry.
 func (t *Turn) retries(r *http.Request, response *http.Response, err error, attempt int, delay time.Duration) bool {
 	o, l := &t.gate.o, t.limit
 	if o.Attempts <= 1 {
@@ -34,7 +34,7 @@ func (t *Turn) retries(r *http.Request, response *http.Response, err error, atte
 		return false
 	}
 	if at, ok := r.Context().Deadline(); ok && time.Until(at) < delay {
-		return false // the caller gets the response in place of ErrDelayed
+		return false // the caller gets the response instead of ErrDelayed
 	}
 	if !l.budget.spend() {
 		l.retriesRefused.Add(1)
@@ -57,8 +57,8 @@ func isTransient(response *http.Response, err error) bool {
 	return false
 }
 
-// isRepeatable reports whether a request has the same effect if it is sent twice, and its body can be sent
-// twice.
+// isRepeatable reports whether a request may be sent twice: a second execution must have no further effect, and
+// the body must be readable again.
 func isRepeatable(r *http.Request) bool {
 	if r.Body != nil && r.Body != http.NoBody && r.GetBody == nil {
 		return false
@@ -70,22 +70,22 @@ func isRepeatable(r *http.Request) bool {
 	return r.Header.Get("Idempotency-Key") != "" || r.Header.Get("X-Idempotency-Key") != ""
 }
 
-// budget bounds the retries of a process. Each request adds a part of a retry.
+// budget bounds the retries of a process under a limit. Each request adds a part of a retry.
 type budget struct{ parts atomic.Int64 }
 
 const (
-	retry      = 1_000_000_000 // parts
+	retry      = 1_000_000_000 // parts of one retry
 	mostBudget = 10 * retry
 )
 
-// earn adds the part of a request.
+// earn adds the part of a retry that a request permits, up to mostBudget in total.
 func (b *budget) earn(part float64) {
 	if now := b.parts.Add(int64(part * retry)); now > mostBudget {
 		b.parts.CompareAndSwap(now, mostBudget)
 	}
 }
 
-// spend takes a retry, and reports whether there was one.
+// spend takes a retry from the budget, and reports whether the budget had one.
 func (b *budget) spend() bool {
 	if b.parts.Add(-retry) >= 0 {
 		return true

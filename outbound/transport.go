@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// maxDrained bounds the part of a discarded response that is read, so that its connection can be used
-// again.
+// maxDrained is the maximum number of bytes that discard reads of a response. The connection can be used again
+// if the response was read to its end.
 const maxDrained = 64 << 10
 
 // transport implements http.RoundTripper.
@@ -18,11 +18,10 @@ type transport struct {
 	base http.RoundTripper
 }
 
-// Transport returns an http.RoundTripper that sends each request with base once it has its turn. If base is
-// nil, it is http.DefaultTransport. If no limit applies to a request, it only calls base. The caller
-// gets each response that causes no retry, also with the status 429. The errors are those of Wait, of base and,
-// before a retry, of the context and of GetBody. http.Client.CloseIdleConnections closes the idle connections of
-// base.
+// Transport returns an http.RoundTripper that sends each request with base once the request has its turn. A nil
+// base stands for http.DefaultTransport. A request without a limit is sent at once. The caller gets each response
+// that causes no retry, also with the status 429. The errors are those of Wait, of base and, before a retry, of
+// the context and of GetBody. http.Client.CloseIdleConnections closes the idle connections of base.
 func (g *Gate) Transport(base http.RoundTripper) http.RoundTripper {
 	return &transport{g, cmp.Or(base, http.DefaultTransport)}
 }
@@ -59,14 +58,14 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 }
 
-// CloseIdleConnections closes the idle connections of the base.
+// CloseIdleConnections closes the idle connections of the RoundTripper base.
 func (t *transport) CloseIdleConnections() {
 	if base, ok := t.base.(interface{ CloseIdleConnections() }); ok {
 		base.CloseIdleConnections()
 	}
 }
 
-// discard reads the body of a response to its end, if it is short, and closes it.
+// discard reads at most maxDrained bytes of the body of a response, and closes the body.
 func discard(response *http.Response) {
 	if response != nil {
 		_, _ = io.CopyN(io.Discard, response.Body, maxDrained)
@@ -74,7 +73,7 @@ func discard(response *http.Response) {
 	}
 }
 
-// copyOf returns a request with the same body for another attempt.
+// copyOf returns a copy of a request for another attempt, with a new reader of the same body.
 func copyOf(r *http.Request) (*http.Request, error) {
 	next := r.WithContext(r.Context())
 	if r.GetBody == nil {

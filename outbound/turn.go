@@ -10,12 +10,12 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// ErrDelayed is the error of a request that is not sent, because its turn would come after its deadline,
-// or because too many requests wait.
+// ErrDelayed is the error of a request that is not sent, because its turn would come after its deadline, or
+// because too many requests already wait.
 type ErrDelayed struct {
 	Host  string
 	Limit string        // the name of the limit
-	Wait  time.Duration // the time until a turn, as far as it is known
+	Wait  time.Duration // the time until the next turn, as far as it is known
 	Err   error         // context.DeadlineExceeded or weir.ErrFull
 }
 
@@ -31,10 +31,10 @@ func (e *ErrDelayed) Error() string {
 // Unwrap returns Err.
 func (e *ErrDelayed) Unwrap() error { return e.Err }
 
-// Timeout reports whether a deadline is the cause. net/http and others ask for it.
+// Timeout reports whether a deadline is the cause. It lets net/http treat such an error as a timeout.
 func (e *ErrDelayed) Timeout() bool { return errors.Is(e.Err, context.DeadlineExceeded) }
 
-// Turn permits to send a request. A nil Turn is that of a request without a limit.
+// A Turn permits its holder to send one request. The Turn of a request without a limit is nil.
 type Turn struct {
 	gate  *Gate
 	limit *limit
@@ -42,11 +42,12 @@ type Turn struct {
 	key   string
 }
 
-// Wait waits for the turn of a request. Transport and the interceptors of gRPC call it, and callers of
-// other protocols may, with a request that has the URL and the Header. The Turn is nil if no limit applies.
+// Wait waits for the turn of a request. Transport and the interceptors of package grpclimit call Wait. For
+// another protocol, pass a request with the URL and the Header. The Turn is nil if no limit applies.
 //
-// The error is *ErrDelayed, also if the deadline of the context of r passes, weir.ErrClosed unless the limit
-// is weir.FailOpen, or that of a cancelled context.
+// Wait returns *ErrDelayed if the turn would come after the deadline of the context of r, if that deadline
+// passes, or if too many requests wait. It returns the error of a cancelled context, and weir.ErrClosed if the
+// node is closed and the limit is not weir.FailOpen.
 func (g *Gate) Wait(r *http.Request) (*Turn, error) {
 	l := g.limitOf(r)
 	if l == nil {
@@ -64,8 +65,8 @@ func (g *Gate) Wait(r *http.Request) (*Turn, error) {
 	return t, nil
 }
 
-// wait waits for a turn, which the owner may grant some milliseconds before its time. If the host is paused
-// after the owner has granted the turn, wait waits for another turn at the end of the pause.
+// wait waits for a turn. The owner may grant a turn some milliseconds before it begins, and the key may be
+// paused in that time. In that case, wait waits for the end of the pause, and then for another turn.
 func (t *Turn) wait(ctx context.Context) error {
 	for {
 		err := t.limit.limiter.Wait(ctx, t.key, 1)
@@ -83,7 +84,7 @@ func (t *Turn) wait(ctx context.Context) error {
 	}
 }
 
-// delayed returns the error of a request. err is the error of its wait.
+// delayed returns the error of a request whose wait failed with err.
 func (t *Turn) delayed(ctx context.Context, err error) error {
 	if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, weir.ErrFull) {
 		return err
@@ -96,7 +97,7 @@ func (t *Turn) delayed(ctx context.Context, err error) error {
 	return &ErrDelayed{Host: t.host, Limit: t.limit.name, Wait: max(wait, t.limit.pauses.findRest(t.key)), Err: err}
 }
 
-// sleep waits for d. If the deadline of ctx is before, it returns context.DeadlineExceeded at once.
+// sleep waits for d. If ctx has an earlier deadline, sleep returns context.DeadlineExceeded at once.
 func sleep(ctx context.Context, d time.Duration) error {
 	if at, ok := ctx.Deadline(); ok && time.Until(at) < d {
 		return context.DeadlineExceeded

@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// defaultMaxBytes is DirOptions.MaxBytes if that is 0.
+	// defaultMaxBytes is used if DirOptions.MaxBytes is 0.
 	defaultMaxBytes = 16 << 30
 	// generations is the number of snapshots that are kept for a node.
 	generations = 2
 	// keepFor is how long a Dir keeps snapshots that their node has not replaced. The
-	// time exceeds the longest calendar window, so that removed snapshots have no units
-	// that still count.
+	// time exceeds the longest calendar window, a month, so that a removed snapshot has no
+	// units of a calendar limit that still count. Units of a limit with a longer Per are lost.
 	keepFor = 40 * 24 * time.Hour
 	// lockName is the name of the file that a process locks while it uses the directory.
 	lockName = "lock"
@@ -29,8 +29,8 @@ const (
 
 // DirOptions configure OpenDir. The zero value is valid.
 type DirOptions struct {
-	// MaxBytes is the maximum size of a snapshot. If write writes more, Save returns an
-	// error and keeps the earlier snapshots. 16 GiB if 0. The directory needs room for
+	// MaxBytes is the maximum size of a snapshot; 0 means 16 GiB. If a snapshot is larger,
+	// Save returns an error and keeps the earlier snapshots. The directory needs room for
 	// two kept snapshots of each node, and for the snapshot that is being written.
 	MaxBytes int64
 }
@@ -47,7 +47,7 @@ type Dir struct {
 	path     string
 	maxBytes int64
 	lock     *os.File
-	busy     chan struct{} // has capacity for a single method, which uses the files
+	busy     chan struct{} // a lock of capacity 1: holds a token while a method uses the files
 	closed   bool          // protected by busy
 }
 
@@ -66,7 +66,7 @@ func OpenDir(path string, opts DirOptions) (*Dir, error) {
 	case opts.MaxBytes == 0:
 		opts.MaxBytes = defaultMaxBytes
 	}
-	path, err := filepath.Abs(path) // makes a later os.Chdir have no effect
+	path, err := filepath.Abs(path) // so that a later os.Chdir has no effect
 	if err != nil {
 		return nil, fmt.Errorf("snapshot: %w", err)
 	}
@@ -86,9 +86,9 @@ func OpenDir(path string, opts DirOptions) (*Dir, error) {
 	return d, nil
 }
 
-// Close unlocks the directory, so that another process can open it. Close waits for the
-// current Save or Load: cancel their ctx first. Later calls of Save and Load return an
-// error.
+// Close unlocks the directory, so that another process can open it. Close waits for a
+// running Save or Load. To end such a call early, cancel its ctx. Later calls of Save and
+// Load return an error.
 func (d *Dir) Close() error {
 	d.busy <- struct{}{}
 	defer d.end()
@@ -99,7 +99,8 @@ func (d *Dir) Close() error {
 	return d.lock.Close()
 }
 
-// begin waits until no other method uses the files.
+// begin waits until no other method uses the files. If it returns nil, the caller must call
+// end.
 func (d *Dir) begin(ctx context.Context) error {
 	select {
 	case d.busy <- struct{}{}:
@@ -115,7 +116,7 @@ func (d *Dir) begin(ctx context.Context) error {
 
 func (d *Dir) end() { <-d.busy }
 
-// Save implements [Store]. A name of at most 72 bytes may have any bytes.
+// Save implements [Store]. Every name of at most 72 bytes is valid, whichever bytes it has.
 func (d *Dir) Save(ctx context.Context, node string, write func(w io.Writer) error) error {
 	name, err := escape(node)
 	if err != nil {
@@ -173,7 +174,7 @@ func (d *Dir) write(ctx context.Context, path string, write func(w io.Writer) er
 	return file.Sync()
 }
 
-// rename renames a file durably. After an error neither name exists.
+// rename renames a file durably. After an error, rename removes the file.
 func rename(from, to, dir string) error {
 	if err := os.Rename(from, to); err != nil {
 		return errors.Join(err, removeIfThere(from))
@@ -200,9 +201,9 @@ func syncDir(path string) error {
 	return errors.Join(err, dir.Close())
 }
 
-// outdated returns the entries to remove after saved: the snapshots of the same node
-// except for the newest before saved, and the snapshots of nodes that have not saved a
-// snapshot for keepFor.
+// outdated returns the entries to remove after the snapshot saved was stored: the snapshots
+// of the same node except for the newest of the earlier snapshots, and the snapshots of
+// nodes that have not saved a snapshot for keepFor.
 func outdated(entries []Entry, saved Entry) (old []Entry) {
 	newest := make(map[string]time.Time)
 	entries = slices.DeleteFunc(entries, func(e Entry) bool { return e.Mode != 0 })
@@ -211,7 +212,7 @@ func outdated(entries []Entry, saved Entry) (old []Entry) {
 			newest[e.Node] = e.Modified
 		}
 	}
-	kept := 1 // saved
+	kept := 1 // the snapshot saved itself
 	for _, e := range entries {
 		switch {
 		case e.Node != saved.Node && saved.Modified.Sub(newest[e.Node]) > keepFor:
@@ -225,9 +226,9 @@ func outdated(entries []Entry, saved Entry) (old []Entry) {
 	return old
 }
 
-// Load implements [Store]. Load ignores its second argument, mine, and reads the snapshots of
-// all nodes: the directory belongs to a single process, so that all of them are from nodes of
-// that process, which may have had other names.
+// Load implements [Store]. Load ignores the function mine, its second argument, and reads the
+// snapshots of all nodes. The directory belongs to a single process, so all snapshots are from
+// nodes of this process, which may have had other names.
 func (d *Dir) Load(ctx context.Context, _ func(node string) bool, read func(node string, r io.Reader) error) error {
 	if err := d.begin(ctx); err != nil {
 		return err
@@ -271,7 +272,7 @@ func (e Entry) read(ctx context.Context, read func(node string, r io.Reader) err
 	return errors.Join(read(e.Node, boundedReader{ctx, file}), file.Close())
 }
 
-// removeTemporary removes the files of a process that ended during a write.
+// removeTemporary removes the temporary files of an earlier process that ended during a Save.
 func (d *Dir) removeTemporary() error {
 	files, err := os.ReadDir(d.path)
 	if err != nil {
@@ -294,8 +295,8 @@ func removeIfThere(path string) error {
 	return nil
 }
 
-// boundedWriter writes to a file until ctx is done or the maximum number of bytes is written.
-// After the first error, all later writes return it.
+// boundedWriter writes at most the maximum number of bytes to a file, until ctx is done. After
+// the first error, all later calls of Write return that error.
 type boundedWriter struct {
 	ctx       context.Context
 	file      *os.File

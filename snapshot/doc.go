@@ -1,6 +1,6 @@
-// Package snapshot stores the counts that a node of Weir writes, so that they survive a stop of
-// all nodes. weir.Config.Snapshots takes a [Store]. [OpenDir] returns a Store that keeps files
-// in a directory of this machine:
+// Package snapshot stores the counts of nodes, so that they survive a stop of all nodes.
+// weir.Config.Snapshots has the [Store] of a node. [OpenDir] returns a Store that keeps files in
+// a directory of this machine:
 //
 //	dir, err := snapshot.OpenDir("/var/lib/weir", snapshot.DirOptions{})
 //	...

@@ -14,20 +14,21 @@ import (
 	"time"
 )
 
-// Entry is a snapshot in a directory, or in a different Store that lists snapshots.
+// Entry is a snapshot in a directory, or in another Store that lists snapshots.
 type Entry struct {
 	Node       string
 	Generation uint64 // number of the snapshot of this node, from 1
-	Path       string // path of the file, or the name in a different Store
+	Path       string // path of the file, or the name in another Store
 	Bytes      int64
 	Modified   time.Time
-	// Mode is the type of the file: 0 for a regular file, and in a different Store. Only
-	// a regular file is a snapshot. Other files can be neither read nor replaced.
+	// Mode is the type of the file. It is 0 for a regular file, and in another Store. Only
+	// a regular file is a snapshot: Load does not read other files, and Save does not replace
+	// or remove them.
 	Mode fs.FileMode
 }
 
-// List returns the entries of the directory of a [Dir] that have the name of a snapshot,
-// sorted by node and newest first. Entries that are not regular files are included (see
+// List returns the entries of the directory of a [Dir] that have the name of a snapshot, sorted
+// by node, the newest of a node first. Entries that are not regular files are included (see
 // Entry.Mode). List needs no Dir, so that a process can list a directory that another
 // process has opened.
 func List(path string) (entries []Entry, err error) {
@@ -55,8 +56,8 @@ func List(path string) (entries []Entry, err error) {
 	return entries, nil
 }
 
-// The file of a snapshot is NODE.GENERATION.snapshot, and NODE.writing during the write.
-// NODE begins with "weir-", so that no file has a name that a file system reserves.
+// The name of a snapshot's file is NODE.GENERATION.snapshot, and NODE.writing while the file is
+// written. NODE begins with "weir-", so that no file has a name that a file system reserves.
 const (
 	prefix          = "weir-"
 	suffix          = ".snapshot"
@@ -67,8 +68,8 @@ const (
 	maxGenerationBits = 62
 )
 
-// plain are the bytes of file names that are not escaped. Some file systems do not distinguish A to Z
-// from a to z.
+// plain has the bytes of file names that are not escaped. It lacks A to Z, because some file systems do
+// not distinguish them from a to z.
 const plain = "abcdefghijklmnopqrstuvwxyz0123456789-_."
 
 // escape returns the name of a node as the beginning of file names. Bytes that are not in plain

@@ -8,8 +8,8 @@ import (
 // errLocked is the error of lockFile for a file that is locked: ERROR_SHARING_VIOLATION.
 var errLocked = error(syscall.Errno(32))
 
-// lockFile opens a file, which cannot be opened again until the file is closed, or the
-// process has ended.
+// lockFile opens a file without sharing: the file cannot be opened again until it is closed, or
+// the process has ended.
 func lockFile(path string) (*os.File, error) {
 	name, err := syscall.UTF16PtrFromString(path)
 	if err != nil {

@@ -6,9 +6,9 @@ import (
 	"os"
 )
 
-// Open opens a snapshot in a directory. If the file is not a regular file, the error
-// contains its type. Open does not follow a symbolic link, and does not wait for the
-// writer of a pipe.
+// Open opens a snapshot in a directory. If the file is not a regular file, Open returns an
+// error that names the type of the file. Open does not follow a symbolic link, and does not
+// wait for the writer of a pipe.
 func Open(path string) (*os.File, error) {
 	info, err := os.Lstat(path)
 	if err != nil {

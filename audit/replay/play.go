@@ -16,13 +16,13 @@ import (
 // player decides requests by a Set, on a node of its own whose clock shows the time of each request.
 type player struct {
 	node    *weir.Node
-	now     atomic.Int64
+	now     atomic.Int64 // clock of the node, in Unix nanoseconds
 	set     *rules.Set
 	report  *Report
 	results map[string]*Limit // keyed by the name of the limit
 
-	refunds   []refund // ordered by time
-	asks      []weir.Ask
+	refunds   []refund        // pending refunds, ordered by time
+	asks      []weir.Ask      // asks of the current group
 	asked     []*audit.Record // the record of each ask
 	decisions weir.Decisions
 }
@@ -62,7 +62,7 @@ func (p *player) limiter(l *rules.Limit, rule *rules.Rule, r *audit.Record) (mad
 	return made, err
 }
 
-// noteOf returns why a record is not decided again, or "".
+// noteOf returns the reason for which a record is not decided again, or "".
 func noteOf(l *rules.Limit, r *audit.Record) string {
 	switch {
 	case l == nil:
@@ -79,7 +79,7 @@ func noteOf(l *rules.Limit, r *audit.Record) string {
 	return ""
 }
 
-// play decides a group again.
+// play decides a group again, after the refunds that are due.
 func (p *player) play(g *group) {
 	for len(p.refunds) > 0 && p.refunds[0].at <= g.at {
 		r := p.refunds[0]
@@ -97,7 +97,7 @@ func (p *player) play(g *group) {
 	if len(p.asks) > 0 {
 		p.decide()
 	}
-	took := p.decisions.Allowed() // all units of the group, or none
+	took := p.decisions.Allowed() // whether the enforced asks of the group have spent their units: all do, or none
 	for i, r := range p.asked {
 		d := &p.decisions[i]
 		p.record(r, d.Allowed)
@@ -107,9 +107,10 @@ func (p *player) play(g *group) {
 		}
 	}
 	refused := g.parts[0].Refused
-	switch denied := g.of.denied || refused && !g.of.seen; { // by a limit that is decided again, or that has no record
+	switch denied := g.of.denied || refused && !g.of.seen; { // denied by a limit that is decided again, or by one that has no record
 	case denied && g.of.left == 0, refused && g.of.left > 0:
-		// A request that was denied is refunded ahead, because the clock of the node that denies it may be behind.
+		// The units of a request that was refused are refunded before its last group: the clock of the node
+		// that denied may be behind, so that this group comes late.
 		p.schedule(g.of.taken)
 		g.of.ahead, g.of.taken = append(g.of.ahead, g.of.taken...), nil
 	case g.of.left == 0:
@@ -119,7 +120,8 @@ func (p *player) play(g *group) {
 	}
 }
 
-// add adds a record to the asks, unless it is not decided again.
+// add adds an ask for a record that the node must decide again. For any other record, add itself records the
+// result, or a note.
 func (p *player) add(g *group, r *audit.Record) {
 	denies := !r.Allowed && !r.Shadow
 	l, rule, _ := p.set.Limit(r.Limit)
@@ -153,7 +155,7 @@ func (p *player) add(g *group, r *audit.Record) {
 	p.asked = append(p.asked, r)
 }
 
-// decide sets the decisions of the asks. An error, such as of units above the capacity, is a denial.
+// decide sets the decisions of the asks. An error, such as that for units above the capacity, is a denial.
 func (p *player) decide() {
 	ctx, a := context.Background(), p.asks[0]
 	d := weir.Decision{}
@@ -169,14 +171,14 @@ func (p *player) decide() {
 	p.decisions = append(p.decisions[:0], d)
 }
 
-// refund has the units of an Ask of an AllowAll. Several nodes decide an AllowAll by takes, and refund the taken
-// units if one of the nodes denies.
+// refund is a pending refund of the units of an Ask. If several nodes decide an AllowAll and one of them denies,
+// the units that the other nodes have taken are refunded.
 type refund struct {
-	at  int64
+	at  int64 // time of the refund in Unix nanoseconds
 	ask weir.Ask
 }
 
-// schedule adds refunds to the pending refunds, by their time.
+// schedule inserts refunds into the pending refunds, in the order of their times.
 func (p *player) schedule(all []refund) {
 	for _, r := range all {
 		at, _ := slices.BinarySearchFunc(p.refunds, r, func(a, b refund) int { return cmp.Compare(a.at, b.at) })

@@ -14,39 +14,39 @@ import (
 	"github.com/weir-go/weir/audit"
 )
 
-// unasked is the Source of a part of an AllowAll that was not asked.
+// unasked is the Source in the record of a limit that its AllowAll did not ask, because it had a cached denial.
 const unasked = "none"
 
 // Bounds of the input.
 const (
 	maxLineBytes = 64 << 10
-	lookahead    = 16384 // groups of each file that are sorted by time, because records are nearly in order
+	lookahead    = 16384 // groups of each file that are sorted by time. This suffices, because records are nearly in order
 	maxUnits     = 1_000_000_000_000
 	maxAsks      = 255 // records of an AllowAll
 )
 
-// group has the records of a check, or those of an AllowAll that a node has decided in one step.
+// group has the record of a check, or those records of an AllowAll that one node has decided in one step.
 type group struct {
 	at    int64 // time of the decision in Unix nanoseconds
 	room  int64 // number of units that remained before the decision
 	parts []audit.Record
-	of    *request
+	of    *request // the request to which the group belongs
 
-	played bool
+	played bool // whether merge has passed the group to the function play
 }
 
-// compare orders groups by time. Requests that arrive at a node together have
-// the same time, and are ordered by the remaining units.
+// compare orders groups by time. Requests that arrive at a node together have the same time. They are ordered
+// by the units that remained, most units first.
 func compare(g, o *group) int { return cmp.Or(cmp.Compare(g.at, o.at), cmp.Compare(o.room, g.room)) }
 
 // request is a check or an AllowAll.
 type request struct {
 	groups  []*group
 	records int // number of records in all groups
-	left    int // groups that are not yet decided again
+	left    int // number of groups that are not yet decided again
 
-	denied bool     // a limit denies the request again, or a recorded denial is kept
-	seen   bool     // a record has a denial
+	denied bool     // a limit denies the request in the replay, or a recorded denial is kept
+	seen   bool     // a record of the request has an enforced denial
 	taken  []refund // units to refund if the request is denied
 	ahead  []refund // units that were refunded before all groups had decided
 }
@@ -65,15 +65,16 @@ type file struct {
 	line    int
 	ended   bool
 	waiting []*group
-	open    map[name]*request // AllowAlls with groups in waiting of any file, because a new file may begin between their records
+	open    map[name]*request // AllowAlls that have groups waiting. All files share the map, because the records of an AllowAll may be in two files
 }
 
-// fill reads records until the lookahead is full, and sorts the groups by time.
+// fill reads records until twice the lookahead waits, if less than the lookahead waits, and sorts the groups by
+// time.
 func (f *file) fill(o *Options) error {
 	if f.ended || len(f.waiting) >= lookahead {
 		return nil
 	}
-	f.waiting = slices.Clone(f.waiting) // drop the groups before them
+	f.waiting = slices.Clone(f.waiting) // frees the array with the groups that are already played
 	for !f.ended && len(f.waiting) < 2*lookahead {
 		r, err := f.readRecord()
 		switch {
@@ -116,19 +117,20 @@ func (f *file) add(r audit.Record) {
 	f.waiting = append(f.waiting, g)
 }
 
-// timeOf returns the time of a decision. Without the time of the node that decided, it is half-way between
-// the begin and the end of the check.
+// timeOf returns the time of a decision. If Decided is unknown, it returns the middle between the begin and the
+// end of the check.
 func timeOf(r *audit.Record) time.Time {
 	switch {
 	case r.Source == unasked:
-		return r.Time.Add(1) // after the denial of this request that the node had cached
+		return r.Time.Add(1) // just after the denial of the same request, which the node had cached
 	case !r.Decided.IsZero():
 		return r.Decided
 	}
 	return r.Time.Add(-time.Duration(r.TookUS) * time.Microsecond / 2)
 }
 
-// readRecord returns the next record. It reports damaged lines and skips them. The error is io.EOF at the end.
+// readRecord returns the next record. It skips damaged lines, and adds them to the Report. The error is that of
+// the Reader: io.EOF at the end.
 func (f *file) readRecord() (audit.Record, error) {
 	for {
 		text, err := f.in.ReadSlice('\n')

@@ -1,10 +1,10 @@
 // Package replay decides the requests in the records of package audit again, by other rules, and reports
 // the changed decisions.
 //
-// A replay has one node, whose clock shows the time of each request. So the product itself decides, in the
-// order of the recorded decisions. The counts are empty at the first record. A record has the time by the clock
-// of the deciding node: with an estimate by half of its took_us, one decision in a hundred of a bucket at its
-// limit differed.
+// A replay runs a node, whose clock shows the time of each request, and asks the node in the order of the
+// recorded decisions. The counts are empty at the first record. The order is exact, because a record has the
+// time of its decision by the clock of the deciding node. With an estimate, the end of the check minus half of
+// its took_us, one decision in a hundred differed for a bucket at its limit.
 package replay
 
 import (
@@ -21,20 +21,20 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// Input is the records of one or several nodes, a line of JSON each.
+// Input has the records of one or several nodes, each as a line of JSON.
 type Input struct {
-	Name   string // in messages
+	Name   string // name in messages, such as that of a file
 	Reader io.Reader
 }
 
 // Options select records. The zero Options select all.
 type Options struct {
-	From, Until time.Time // by the time of the record; Until is excluded
-	Keys        int       // maximum number of Keys of each limit; the Report has none if it is 0
+	From, Until time.Time // range of Record.Time, without Until; a zero time is no bound
+	Keys        int       // maximum number of Keys that the Report has of each limit
 }
 
 // Run decides the records of all inputs again by the rules of a Set. The inputs are merged by time. The
-// error is the error of a Reader or of ctx, or the reason why a node could not start.
+// error is the error of a Reader or of ctx, or that of the start of the node.
 func Run(ctx context.Context, set *rules.Set, inputs []Input, o Options) (*Report, error) {
 	report := &Report{Notes: make(map[string]int), Damages: []string{}, Limits: []Limit{}}
 	p, err := newPlayer(ctx, set, report)
@@ -71,14 +71,14 @@ func Run(ctx context.Context, set *rules.Set, inputs []Input, o Options) (*Repor
 // Report is the result of Run.
 type Report struct {
 	Records int            `json:"records"`        // read records
-	Notes   map[string]int `json:"notes"`          // numbers of records that a replay ignores or does not decide exactly, by the reason
-	Damaged int            `json:"damaged"`        // lines that are not records
-	Damages []string       `json:"damages"`        // the first of these, with file and line
+	Notes   map[string]int `json:"notes"`          // numbers of records that the replay ignores or does not decide exactly, by the reason; and of evicted counts
+	Damaged int            `json:"damaged"`        // number of lines that are not records
+	Damages []string       `json:"damages"`        // errors of the first 10 of these lines, with input and line
 	First   time.Time      `json:"first,omitzero"` // time of the first decision
 	Last    time.Time      `json:"last,omitzero"`  // time of the last decision
 	Limits  []Limit        `json:"limits"`         // in the order of the rules
 
-	keys int // number of keys in all Limits
+	keys int // number of keys with a changed decision, of all limits
 }
 
 // Limit has the results of a limit. The results include the decisions of shadows.
@@ -88,12 +88,12 @@ type Limit struct {
 	Replayed     Counts `json:"replayed"`
 	NewlyDenied  int    `json:"newly_denied"`
 	NewlyAllowed int    `json:"newly_allowed"`
-	Keys         []*Key `json:"keys"` // the keys with the most changes, of the first 100,000 with any
+	Keys         []*Key `json:"keys"` // keys with the most changed decisions. A Report remembers the first 100,000 keys that have one
 
 	changed map[audit.ID]*Key
 }
 
-// Counts are decisions.
+// Counts are numbers of decisions.
 type Counts struct {
 	Allowed int `json:"allowed"`
 	Denied  int `json:"denied"`
@@ -107,7 +107,7 @@ func (c *Counts) add(allowed bool) {
 	}
 }
 
-// Key has the changes of a key.
+// Key has the numbers of changed decisions about a key.
 type Key struct {
 	ID           audit.ID `json:"id"`
 	Key          string   `json:"key,omitempty"` // if the records have it
@@ -115,7 +115,7 @@ type Key struct {
 	NewlyAllowed int      `json:"newly_allowed"`
 }
 
-// Agreement returns the part of the decisions that are as recorded, 0 to 1, and 1 without decisions.
+// Agreement returns the part of the decisions that are as recorded, 0 to 1. It is 1 if there are no decisions.
 func (r *Report) Agreement() float64 {
 	all, changed := 0, 0
 	for _, l := range r.Limits {
@@ -131,7 +131,8 @@ const (
 	maxChanged = 100_000
 )
 
-// record adds a decision to the Report. A limit that was not asked has no recorded decision.
+// record adds the decision about a record to the Report. If the limit was not asked, there is no recorded
+// decision to compare, so record adds nothing.
 func (p *player) record(r *audit.Record, allowed bool) {
 	report, at := p.report, timeOf(r)
 	if report.First.IsZero() {
@@ -176,7 +177,7 @@ func (p *player) record(r *audit.Record, allowed bool) {
 	}
 }
 
-// mostChanged returns the keys with the most changes.
+// mostChanged returns at most the given number of keys, those with the most changed decisions first.
 func (l *Limit) mostChanged(most int) []*Key {
 	all := slices.SortedFunc(maps.Values(l.changed), func(a, b *Key) int {
 		return cmp.Or(cmp.Compare(b.NewlyDenied+b.NewlyAllowed, a.NewlyDenied+a.NewlyAllowed), cmp.Compare(a.ID.String(), b.ID.String()))

@@ -15,10 +15,10 @@ import (
 // answerer is the member that has answered a check, or the last member that was asked.
 type answerer struct {
 	member    int // index in Members; the index of this node if this node stands in
-	hop       int // the member that the request was sent to
+	hop       int // the member to which the request was sent
 	flags     uint8
 	trip      *trip         // nil if the check is not traced
-	remaining time.Duration // the remaining time of the check, if no member has answered. The last attempt counts with at most its Wait
+	remaining time.Duration // the remaining time of the check, if no member has answered; the last attempt used at most its Wait
 }
 
 // ask makes another member execute op on asks of the same route, within Timeout and its extension

@@ -6,12 +6,12 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// AskList has the asks of an AllowAll, of which TakeAll takes the units together. Asks of the same count are
+// AskList has the asks of an AllowAll, whose units TakeAll takes together. Asks of the same count are
 // summed. AskLists come from a pool, so that TakeAll allocates nothing.
 type AskList struct {
 	asks    []wire.Ask // at most one for each count
 	results []wire.Result
-	indexes []int // for each ask that was added, the index of the ask with its units
+	indexes []int // for each ask that was added, the index in asks of the ask that has its units
 }
 
 // NewAskList returns an empty list for at most the given number of asks. The caller must call FreeAskList.
@@ -24,18 +24,19 @@ func (c *Checks) NewAskList(asks int) *AskList {
 	return l
 }
 
-// FreeAskList returns a list to the pool, without the limits of its asks.
+// FreeAskList clears the asks of a list, which refer to limits, and returns the list to the pool.
 func (c *Checks) FreeAskList(l *AskList) {
 	clear(l.asks[:cap(l.asks)])
 	l.asks, l.results, l.indexes = l.asks[:0], l.results[:0], l.indexes[:0]
 	c.lists.Put(l)
 }
 
-// NextAsk returns the ask that Add adds next. The caller must set all fields that a take sends.
+// NextAsk returns the ask that Add adds next. The caller must set all fields that a take uses, because the ask
+// may have old values.
 func (l *AskList) NextAsk() *wire.Ask { return &l.asks[:len(l.asks)+1][len(l.asks)] }
 
 // Add adds the ask that NextAsk has returned, or adds its units to an ask of the same count. It returns the ask
-// with the units. A sum is a Shadow if all of its asks are, and critical if all of its asks are.
+// with the units. The sum of several asks is a Shadow if all of them are, and critical if all of them are.
 func (l *AskList) Add() *wire.Ask {
 	one, at := l.NextAsk(), 0
 	for at < len(l.asks) && l.asks[at].ID != one.ID {
@@ -55,7 +56,7 @@ func (l *AskList) Add() *wire.Ask {
 	return sum
 }
 
-// Entry returns the ask with the units of the ask that was added as number i, and the result of TakeAll.
+// Entry returns the ask that has the units of the added ask i, counted from 0, and its result of TakeAll.
 func (l *AskList) Entry(i int) (*wire.Ask, *wire.Result) {
 	return &l.asks[l.indexes[i]], &l.results[l.indexes[i]]
 }

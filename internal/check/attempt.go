@@ -34,9 +34,9 @@ type attempt struct {
 	reserve  time.Duration // the part of timeout that keepReserve has set aside
 }
 
-// firstAttempt returns the first attempt of a check that begins now. The check waits for timeout in
-// total. If an asked member has reported a delay, the check waits longer by the extension for that
-// delay.
+// firstAttempt returns the first attempt of a check that begins at the monotonic time now. The check waits for
+// timeout in total. If an asked member has reported a delay, the check waits longer by the extension for
+// that delay.
 func firstAttempt(v *view.View, way view.Route, flags uint8, timeout time.Duration, now int64) attempt {
 	a := attempt{View: v, way: way, flags0: flags, timeout: timeout, sent: now, Member: way.To, Hop: way.Hop, Flags: flags}
 	all := a.extend()
@@ -50,8 +50,8 @@ func firstAttempt(v *view.View, way view.Route, flags uint8, timeout time.Durati
 	return a
 }
 
-// firstWait returns how long a check with the given time waits for an owner to which this node is
-// connected.
+// firstWait returns how long a check that waits for the time all in total waits for an owner to which this
+// node is connected.
 func firstWait(all time.Duration) time.Duration { return all * 3 / 4 }
 
 // keepReserve sets time aside in which this node asks other members before it stands in: the rest
@@ -61,10 +61,10 @@ func (a *attempt) keepReserve() { a.reserve = a.timeout - firstWait(a.timeout) }
 // advance sets a to the next attempt after a has failed with err. If there is no other member to ask,
 // it returns false, and Member is this node if this node stands in.
 func (a *attempt) advance(err error, id bucket.ID, now int64) bool {
-	soon := now-a.sent < int64(a.Wait/4) // a relay gives up after a larger part of Wait
-	// A second stand-in is asked only if the first has failed at once, because it has just died or
+	soon := now-a.sent < int64(a.Wait/4) // a relay that gets no response answers after a larger part of Wait
+	// A second stand-in is asked only if the first has failed at once, because the first has just died or
 	// stalled. A stand-in has replicas of the counts, whereas this node would grant a share in
-	// addition to the counts. If the first stand-in was late, both stand-ins could count the units.
+	// addition to the counted units. If the first stand-in was late, both stand-ins could count the units.
 	if a.Flags&wire.FlagStandIn != 0 && !soon {
 		return false
 	}

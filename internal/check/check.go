@@ -7,10 +7,11 @@
 // same way. The member passes the request on if another member has authority, and keeps the request
 // while authority is being transferred to the member.
 //
-// Each file has a step: decide.go, ask.go and attempt.go have the steps of the asking node, serve.go, keep.go
-// and pass.go the steps of the member, and learn.go has the step of both for holds. asklist.go, takeall.go and group.go
-// have the checks that are decided together, late.go the refund of a late response, and reset.go the reset of
-// a count. count.go counts decisions and strikes, and message.go has the requests of members that are not checks.
+// Each file has a step. The asking node runs decide.go, ask.go and attempt.go. The member that answers runs
+// serve.go, keep.go and pass.go. Both run learn.go, for holds. asklist.go, takeall.go and group.go have the
+// checks that are decided together, hold.go has the holds of callers, late.go the refund of a late response, and
+// reset.go the reset of a count. count.go counts decisions and strikes, trace.go creates spans, and message.go
+// has the requests of members that are not checks.
 package check
 
 import (
@@ -34,10 +35,10 @@ import (
 	"github.com/weir-go/weir/internal/stats"
 )
 
-// Config has the parts of a node that its checks pass.
+// Config has the parts of a node through which its checks go.
 type Config struct {
 	Env     *env.Env
-	Timeout time.Duration // bounds the wait of a check for other members, without the extension for a delay that a member has reported
+	Timeout time.Duration // longest wait of a check for other members, before its extension for a delay that a member has reported
 	Tracer  Tracer        // creates spans; nil for no spans
 	// Hopped is called after each request that a check or a reset of this node has sent to another member,
 	// once the member has answered or the wait has ended. It must not block, and may be nil.
@@ -100,8 +101,8 @@ func (c *Checks) Changed() { c.Handover.Refresh() }
 // Answered records that another member has answered.
 func (c *Checks) Answered() { c.Env.Hear(c.Env.Monotonic()) }
 
-// WhenReset calls reset, which resets a count, and deletes the leases and pushbacks from before the
-// reset. The reset may have begun on another node.
+// WhenReset calls the function reset, which resets a count on this node. WhenReset also deletes the lent units,
+// leases, pushbacks and listed bans of the count from before the reset. The reset may have begun on another node.
 func (c *Checks) WhenReset(id bucket.ID, number uint64, reset func()) {
 	c.Owner.Reset(id, reset)
 	c.Asker.Reset(id, number)

@@ -18,18 +18,18 @@ import (
 type Meter struct {
 	*stats.Limit              // shared by all limits of the name
 	SecretKeys   bool         // only the masked text of a key may be kept
-	Strikes      bucket.Limit // the denials that ban a key; a Rate of 0 bans none
+	Strikes      bucket.Limit // the denials that ban a key; with a Rate of 0, no key is banned
 	BanLengths   wire.Ban
 }
 
-// Subject is the subject of a check of a caller: a key of a limit.
+// Subject is the key of a limit that a caller checks.
 type Subject struct {
 	*Meter
 	Key    string
 	Shadow bool // the caller does not enforce the decision
 }
 
-// Count counts the decision r about a. It measures some decisions.
+// Count counts the decision r about the ask a, and measures a sample of the decisions.
 func (c *Checks) Count(s Subject, a *wire.Ask, r *wire.Result) {
 	if weight := s.CountDecision(a.ID, r, s.Shadow); weight > 0 {
 		c.measure(s, a, r, weight)
@@ -50,9 +50,10 @@ func (c *Checks) measure(s Subject, a *wire.Ask, r *wire.Result, weight uint64) 
 	}
 }
 
-// Strike counts a decision of a limit that has bans, if it is a denial that counts toward a ban. It does not
-// wait: unless this node has authority over the count, a goroutine strikes. The denial may not be counted if
-// too many goroutines run, or if the member that answers for the count does not respond.
+// Strike counts a decision of a limit with bans toward a ban, unless the decision allows, was made within a
+// share, denies a banned key or is not enforced. Strike does not wait: unless this node has authority over the
+// count, a goroutine counts the denial. The denial may not be counted if too many goroutines run, or if the
+// member that answers for the count does not respond.
 func (c *Checks) Strike(s Subject, of *wire.Ask, r *wire.Result) {
 	if r.Allowed || r.Banned || s.Shadow || of.Shadow || r.Source == 0 || r.Source.IsShare() {
 		return
@@ -74,7 +75,7 @@ func (c *Checks) Strike(s Subject, of *wire.Ask, r *wire.Result) {
 	})
 }
 
-// recordBan counts, lists and logs the ban that the strike a has begun, if it has begun one.
+// recordBan counts, lists and logs a ban, if the strike a has begun one. The log lines are limited.
 func (c *Checks) recordBan(s Subject, a *wire.Ask, struck *wire.Result) {
 	if struck.Granted == 0 {
 		return
@@ -88,8 +89,8 @@ func (c *Checks) recordBan(s Subject, a *wire.Ask, struck *wire.Result) {
 	}
 }
 
-// listBan adds the ban of a key to the list of bans. since is the time at which this node began the
-// ban, or 0 for a ban that a decision shows.
+// listBan adds the ban of a key to the list of bans. The argument since is the time at which a strike of this
+// node began the ban, or 0 for a ban that a decision shows.
 func (c *Checks) listBan(s Subject, a *wire.Ask, since int64, left time.Duration) {
 	now := c.Env.TimeOfDay()
 	c.Meters.BanList.Add(stats.Ban{Limit: a.Name, ID: identity.Bytes(a.ID), Key: s.Key, Since: since, Until: now + int64(left)}, s.SecretKeys, now)

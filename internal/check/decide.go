@@ -15,8 +15,8 @@ import (
 // Do executes op on a count at the member that answers for the count, and waits for the result. It sets
 // a.Began. A deadline or an outage is not an error: in that case this node decides as a stand-in or within
 // its share. If a refund or a strike was sent and not answered, this node does not decide, and leaves r
-// unchanged. The error is the error of a cancelled ctx. For a caller that waits for a hold, it may also be
-// that of the deadline of ctx or of Timeout.
+// unchanged. The error is that of a cancelled ctx. For a caller that waits for a hold, the error may also be
+// context.DeadlineExceeded, after the deadline of ctx or after Timeout.
 func (c *Checks) Do(ctx context.Context, op wire.Op, a *wire.Ask, r *wire.Result) error {
 	err := c.decide(ctx, op, a, r)
 	if err == nil && r.Unknown {
@@ -93,8 +93,8 @@ func (c *Checks) standing(v *view.View, route view.Route, target answerer, err e
 	return after, view.AsSelf
 }
 
-// viewAfter returns the view to decide by after a member has not answered. A member that is only late
-// remains in the view. If the connection to the member has broken, the result is a view without the
+// viewAfter returns the view to decide by after the given member has not answered. A member that is only late
+// remains in the view. If err shows that a connection broke or is missing, the result is a view without the
 // member, even if the present view does not show the loss yet. If this node has begun to leave, the
 // result is the present view, in which a leaving node stands in for no member.
 func (c *Checks) viewAfter(v *view.View, member int, err error) *view.View {
@@ -112,7 +112,7 @@ func (c *Checks) decideHere(ctx context.Context, v *view.View, as view.Standing,
 		return err
 	}
 	if op == wire.OpHold && a.Hold.Waits && ctx.Err() != nil {
-		return ctx.Err() // the time of a waiter has ended before its turn, so it gets no units of the share
+		return ctx.Err() // the time of the waiter ended before its turn, so the waiter gets no units of the share
 	}
 	// The goroutines that read responses run first, because decisions without a wait could keep
 	// them from the processor.
@@ -154,8 +154,8 @@ func (c *Checks) Send(op wire.Op, a *wire.Ask) {
 	c.Asker.End(a.ID)
 }
 
-// DoInBackground is like Do, but does not wait: if another member answers for the count, a
-// goroutine asks that member. If too many goroutines run, DoInBackground calls Send instead.
+// DoInBackground is like Do, but does not wait: unless this node has authority over the count, a
+// goroutine calls Do. If too many goroutines run, DoInBackground calls Send instead.
 func (c *Checks) DoInBackground(op wire.Op, a *wire.Ask) {
 	v, now := c.Env.View(), c.Env.Now()
 	if as, _ := c.place(v, v.Route(a.ID, c.Env.MonotonicAt(now)), now); as == view.AsOwner {

@@ -8,7 +8,7 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// group is the asks of an AllowAll that go the same way, and their results.
+// group has the asks of an AllowAll that the same member answers, and their results.
 //
 // A group that was allowed has taken the units of all its asks, except of shadows that were denied.
 // If another group was denied or failed, mergeResults calls settle to refund these units, because a
@@ -44,9 +44,9 @@ func groupByRoute(v *view.View, all []wire.Ask, now int64) []*group {
 	return groups
 }
 
-// mergeResults writes the results of the groups to results, and settles their takes. The units are
-// kept if all groups were allowed, and refunded otherwise. The takes of a single group are not
-// tentative, and need no settling.
+// mergeResults writes the results of the groups to the slice results. If all groups were allowed, their units
+// are kept, and mergeResults concludes the takes that left few units. Otherwise it refunds the units. The takes of a
+// single group are not tentative, so mergeResults does not settle them.
 func mergeResults(groups []*group, results []wire.Result) (err error) {
 	allowed := true
 	for _, g := range groups {
@@ -93,8 +93,8 @@ func (g *group) allowedTakes() []wire.Ask {
 	return taken
 }
 
-// emptyTakes returns the allowed asks that left too few units for the same ask again, so that other checks
-// may have been denied. Each has 0 units, so that a refund settles the take and returns nothing.
+// emptyTakes returns the allowed asks after which too few units remained for the same ask, so that other checks
+// may have been denied. Each has 0 units, so that a refund concludes the take and returns nothing.
 func (g *group) emptyTakes() (kept []wire.Ask) {
 	for i, a := range g.asks {
 		if r := &g.results[i]; r.Allowed && r.Remaining < a.Units {

@@ -13,8 +13,8 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// asksOf returns a view of members that are all connected to each other, and for each of the owners
-// an ask for units of a count that it owns.
+// asksOf returns a view of three members that are all connected to each other. For each of the given owners, it
+// also returns an ask for the given units of a count of that owner.
 func asksOf(units int64, owners ...int) (*view.View, []wire.Ask) {
 	c := &cluster.View{Connected: clustertest.Mesh(3)}
 	for i := range 3 {

@@ -10,9 +10,9 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// Hold requests the units of a once, and counts the decision. If the units are granted, Hold sets held, or
-// returns the name of the hold of a client. In the latter case Hold waits until a second node has recorded
-// the hold, but no longer than Timeout after the request began.
+// Hold makes one request for the units of the ask a, and counts the decision. If the units are granted and t has
+// no TTL, Hold sets held. If they are granted and t has a TTL, Hold returns the name of the client's hold. In that
+// case Hold waits until a second node has recorded the hold, but no longer than Timeout after the request began.
 func (c *Checks) Hold(ctx context.Context, t holds.Terms, s Subject, a *wire.Ask, r *wire.Result, held *holds.Hold) (client holds.Client, err error) {
 	c.Holds.Name(a, t)
 	if err = c.Do(ctx, wire.OpHold, a, r); err == nil {
@@ -21,7 +21,7 @@ func (c *Checks) Hold(ctx context.Context, t holds.Terms, s Subject, a *wire.Ask
 	switch {
 	case err == nil && r.Allowed && t.TTL > 0:
 		client = holds.ClientOf(a)
-		// After a pause of this process no time may be left: the record is sent without a wait.
+		// After a pause of this process, no time may be left: then the record is sent without a wait.
 		ctx, cancel := context.WithTimeout(ctx, c.Timeout-time.Duration(c.Env.Monotonic()-a.Began))
 		defer cancel()
 		c.Holds.Keep(ctx, a, r)
@@ -56,7 +56,7 @@ func (c *Checks) ExtendHold(ctx context.Context, a *wire.Ask) (none wire.Result,
 		case r.Source == wire.FailedClosed:
 			return none, env.ErrUnavailable
 		}
-		switch err := c.Env.Sleep(within, r.RetryAfter); { // authority moves
+		switch err := c.Env.Sleep(within, r.RetryAfter); { // authority is moving, so the request is repeated
 		case err == nil:
 		case ctx.Err() == nil && !c.Env.Ended():
 			return none, env.ErrUnavailable

@@ -6,11 +6,11 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// HandleLate refunds the units of a response that arrives after its asker has given up, because the
-// share of this node, or another member, has decided instead. A debit that left a debt is not
-// refunded, because this node does not know how many of the units were counted. HandleLate also
-// records the leases and firm denials in responses to requests that began on this node. HandleLate
-// must not keep request or answer.
+// HandleLate refunds the units of a response that arrives after its asker has given up, because another
+// member has decided instead, or this node has, within its share. A debit that left a debt is not
+// refunded, because this node does not know how many of the units were counted. A granted hold is passed to
+// Holds. HandleLate also records the leases and firm denials in responses to requests that began on this
+// node. HandleLate must not keep request or answer.
 func (c *Checks) HandleLate(from cluster.Peer, request, answer []byte) {
 	h, err := wire.ParseHeader(request)
 	if err != nil || !h.Op.GrantsUnits() && !h.Op.LearnsLeases() {

@@ -18,7 +18,7 @@ func (c *Checks) handleMessage(now int64, r *request) {
 	case wire.OpExchange:
 		c.Regions.Serve(r.from, r.bytes, r.h, r.batch.Defer(r.index))
 		return
-	case wire.OpCompare, wire.OpTop, wire.OpTotals, wire.OpBans: // may take long, and no check should wait
+	case wire.OpCompare, wire.OpTop, wire.OpTotals, wire.OpBans: // the answer may take long, and no check should wait for it
 		if !c.detach(r, func(_ context.Context, r *request) { c.replyTo(r) }) {
 			r.handBack()
 		}
@@ -42,8 +42,8 @@ func (c *Checks) replyTo(r *request) {
 	r.reply(answer)
 }
 
-// appendAnswer appends the response of the part that handles a message of the named member. It returns an
-// error for a malformed message.
+// appendAnswer appends the response of the part that handles a message. The argument from is the name of the
+// sender. A malformed message is an error.
 func (c *Checks) appendAnswer(dst []byte, op wire.Op, body []byte, from string) ([]byte, error) {
 	switch {
 	case op == wire.OpRenew:

@@ -17,8 +17,8 @@ const ResetsAtOnce = 64
 // Reset deletes a count, and the counts of its bans and its pause, on this node and on every other member of
 // the roster that this node reaches, directly or through other members. A member that is not reached learns
 // of the reset from the counts that it receives later. For a Global limit, Reset also asks a node of each
-// other region. It returns the names of the members that were not reached or have not answered, and then of
-// such regions, as "region NAME". The error is that of ctx.
+// other region. Reset returns the names of the members that were not reached or have not answered, and after
+// them such regions, as "region NAME". The error is that of ctx.
 func (c *Checks) Reset(ctx context.Context, a *wire.Ask) (missed []string, err error) {
 	v, now := c.Env.View(), c.Env.Now()
 	ids := owner.CountIDs(a)
@@ -33,7 +33,7 @@ func (c *Checks) Reset(ctx context.Context, a *wire.Ask) (missed []string, err e
 		asks[i].ID, asks[i].Reset = id, c.Handover.Stream().Reset(id, now)
 	}
 	silent := make([]bool, len(v.Members)+len(regions))
-	// With a place for each region, no member waits for a slow region.
+	// Each region adds one request at a time, so that no member waits for a slow region.
 	env.Gather(len(silent), len(regions)+ResetsAtOnce, func(i int) {
 		if i < len(regions) {
 			silent[len(v.Members)+i] = c.Regions.Reset(ctx, regions[i], asks) != nil

@@ -96,7 +96,7 @@ type serving struct {
 }
 
 // admit parses a request, and reports whether this node may handle it. If not, admit has answered
-// the request. All requests pass admit, so that no operation lacks a condition.
+// the request. All requests pass admit, so that its conditions hold for every operation.
 func (s *serving) admit(r *request, now int64) bool {
 	c := s.checks
 	h, err := wire.ParseHeader(r.bytes)

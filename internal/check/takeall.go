@@ -18,7 +18,7 @@ import (
 func (c *Checks) TakeAll(ctx context.Context, l *AskList) error {
 	asks, results := l.asks, l.results
 	for i := range results {
-		results[i].Banned, results[i].Paused = false, false // most decisions do not set them
+		results[i].Banned, results[i].Paused = false, false // most decisions leave both unchanged
 	}
 	if len(asks) == 1 {
 		return c.Do(ctx, wire.OpTake, &asks[0], &results[0])
@@ -50,7 +50,7 @@ func (c *Checks) TakeAll(ctx context.Context, l *AskList) error {
 }
 
 // denyAll reports whether a pushback denies an ask, and therefore all asks. No member is asked in
-// that case. Shadows must be answered, so a pushback denies no asks that include a shadow.
+// that case. If one of the asks is a shadow, denyAll returns false, because every shadow is decided.
 func (c *Checks) denyAll(v *view.View, asks []wire.Ask, t countsync.Time, results []wire.Result) (denied bool) {
 	if slices.ContainsFunc(asks, func(a wire.Ask) bool { return a.Shadow }) {
 		return false

@@ -40,7 +40,7 @@ type TraceEvent struct {
 	Err       error
 }
 
-// TracedCheck is the part of a limit in a TraceEvent.
+// TracedCheck describes the check of one limit in a TraceEvent.
 type TracedCheck struct {
 	Limit   string // name of the limit; empty on a node that is asked, because names are not sent
 	Units   int64

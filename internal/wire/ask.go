@@ -46,7 +46,7 @@ const LongestLease = 500 * time.Millisecond
 // LongestTTL is the longest time from the renewal of a client's hold to its end.
 const LongestTTL = time.Hour
 
-// BanSteps is the maximum number of lengths of a ban.
+// BanSteps is the maximum number of ban lengths of a limit.
 const BanSteps = 4
 
 // LongestBan is the longest time for which a key is banned.
@@ -63,7 +63,7 @@ type Ban [BanSteps]time.Duration
 // operation determines which of the parts below are sent. ParseAsk leaves the other parts zero.
 //
 // With a struct for each operation, a refund took 145 ns to write and read instead of 65, and an owned
-// check 192 ns instead of 157. With a table of functions, the Ask escapes to the heap.
+// check 192 ns instead of 157. With a table of functions, the Ask would escape to the heap.
 type Ask struct {
 	ID        bucket.ID
 	Limit     *bucket.Limit
@@ -104,12 +104,12 @@ type Want struct {
 type Spent struct {
 	Receipt bucket.Receipt // the receipt of that take
 	// Age is the time since the time of Receipt: negative if that time is in the future, and 0 if
-	// that time is not known. With an Age, every member finds the units. Without, only the member
-	// that gave the receipt does, because the windows of a member begin by its own clock: refunds
-	// after a hand-over returned none of 100 units.
+	// that time is not known. With an Age, every member finds the units. Without an Age, only the member
+	// that gave the receipt finds them, because the windows of a member begin by its own clock: refunds
+	// after a hand-over then returned none of 100 units.
 	Age time.Duration
-	// ResetNumber is the ResetNumber of the result that granted the units, or 0: a reset after the
-	// grant is then not noticed.
+	// ResetNumber is the ResetNumber of the result that granted the units. With 0, a reset after the
+	// grant is not noticed.
 	ResetNumber uint64
 	StoodIn     bool // the member that decided the take had no authority
 	OnlyLast    bool // whether a refund applies only if no units were taken since
@@ -247,8 +247,8 @@ func mark(set bool, bit byte) byte {
 	return 0
 }
 
-// ParseAsk parses ask i of a request that ParseHeader has accepted, and stores its numbers in
-// limit. The result is as valid as an ask of a Limiter. The error is ErrMalformed.
+// ParseAsk parses ask i of a request that ParseHeader has accepted, and stores the numbers of the ask in the
+// argument limit. The result is as valid as an ask of a Limiter. The error is ErrMalformed.
 func ParseAsk(request []byte, i int, limit *bucket.Limit) (a Ask, err error) {
 	op := Op(request[0])
 	p := op.properties()
@@ -349,8 +349,8 @@ func ClearWant(request []byte, i int) {
 }
 
 // SpentBy returns the receipt of the first ask of a request that ParseHeader has accepted, if the
-// receipt has no Age, so that only the member that gave the receipt finds its units. stoodIn
-// reports whether that member had no authority.
+// receipt has no Age, so that only the member that gave the receipt finds its units. Otherwise it returns 0.
+// The result stoodIn reports whether that member had no authority.
 func SpentBy(request []byte) (r bucket.Receipt, stoodIn bool) {
 	p := Op(request[0]).properties()
 	if p.ask&spentPart == 0 {

@@ -7,7 +7,7 @@ const (
 	OpTake     Op = iota + 1 // spends units if there is room
 	OpDebit                  // spends units in any case
 	OpRefund                 // returns units
-	OpPeek                   // returns the result of a take, and spends no units
+	OpPeek                   // returns the result that a take would have, and spends no units
 	OpWait                   // spends units of a LeakyBucket for the waiters of the asking node
 	OpLend                   // requests leases, without a take
 	OpReturn                 // returns the unspent units of leases
@@ -26,9 +26,9 @@ const (
 	OpHeld                   // requests the holds that the receiver knows in the given ranges; ranges follow
 	OpExtend                 // renews, shrinks or reads a client's hold
 	OpSince                  // requests the age and the epoch of the cluster; the age and the epoch that the sender knows follow
-	OpStrike                 // counts a denial of a limit with bans, and bans the key once there were enough
+	OpStrike                 // counts a denial of a limit with bans, and bans the key after enough denials
 	OpBans                   // requests the bans that the receiver lists, and has no body
-	OpPause                  // denies all takes of a key for a time
+	OpPause                  // pauses a key: all checks of the key are denied for a time
 
 	lastOp = OpPause
 )
@@ -106,7 +106,7 @@ var table = func() (t [lastOp + 1]properties) {
 	return t
 }()
 
-// properties returns the properties of op. An operation that this release does not know has no
+// properties returns the properties of the operation. An operation that this release does not know has no
 // properties.
 func (o Op) properties() *properties {
 	if o > lastOp {
@@ -115,32 +115,32 @@ func (o Op) properties() *properties {
 	return &table[o]
 }
 
-// Checks reports whether the member that answers for the count executes op.
+// Checks reports whether the member that answers for the count executes the operation.
 func (o Op) Checks() bool { return o.properties().checks }
 
-// Passes reports whether any other member passes op on to the member that answers for the count.
+// Passes reports whether any other member passes the operation on to the member that answers for the count.
 func (o Op) Passes() bool { return o.properties().passes }
 
-// GivesBack reports whether a request of op returns units or ends a hold. Such a request must not be sent twice.
+// GivesBack reports whether the operation returns units or ends a hold. Its requests must not be sent twice.
 func (o Op) GivesBack() bool { return o.properties().givesBack }
 
-// IsOnce reports whether a request of operation o must not be sent to a second member after a first member
-// may have executed it.
+// IsOnce reports whether no second member may execute a request of the operation after a first member may have
+// executed the request.
 func (o Op) IsOnce() bool { return o.properties().once }
 
-// GrantsUnits reports whether a response to op may grant units. The asking node returns the units if the
-// response arrives after the node has given up.
+// GrantsUnits reports whether a response to the operation may grant units. The asking node returns the units if
+// the response arrives after the node has given up.
 func (o Op) GrantsUnits() bool { return o.properties().grantsUnits }
 
-// LearnsLeases reports whether results of op can have leases and firm denials that the asking node learns
-// even if the response is late.
+// LearnsLeases reports whether the results of the operation can have leases and firm denials, which the asking
+// node learns even if the response is late.
 func (o Op) LearnsLeases() bool { return o.properties().learnsLeases }
 
-// IsOfHold reports whether op is about a single hold.
+// IsOfHold reports whether the operation is about a single hold.
 func (o Op) IsOfHold() bool { return o.properties().ofHold }
 
-// Traced returns the name of op in traces.
+// Traced returns the name of the operation in traces.
 func (o Op) Traced() string { return o.properties().name }
 
-// AskBytes returns the length of each ask of op, or 0 if requests of op have a body of their own.
+// AskBytes returns the length of each ask of the operation, or 0 if its requests have a body of their own.
 func (o Op) AskBytes() int { return o.properties().askBytes }

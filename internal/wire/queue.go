@@ -8,8 +8,8 @@ import (
 
 const (
 	// QueueAhead is how long before its turn a unit of a queue is granted. This time is long enough
-	// for the answer and a late timer. It is short, because only the node that asked can serve the
-	// granted units, and a unit that is spent on arrival is lost if its waiter leaves.
+	// for the answer and a late timer. The time is short, because the owner spends a unit when it grants the
+	// unit: then only the node that asked can use the unit, and the unit may be lost if its waiters leave.
 	QueueAhead = 10 * time.Millisecond
 	// MaxAskPause is the maximum time between two asks of a node with waiters.
 	MaxAskPause = time.Second

@@ -16,10 +16,10 @@ import (
 //	renewal  number 8
 //	units    units 8
 //
-// allowed is 1 if the result is allowed, 2 if it is a firm denial, 3 if the key is banned, 4 if a take
-// with AtMost was granted a part of its units, and 5 if the key is paused. No unit remains after 4, and the part is in the place of
-// Remaining. An allowed result has its Age in the place of RetryAfter, which is 0. The highest bit of source is
-// set if the member that granted the units had no authority.
+// The byte allowed is 1 if the result is allowed, 2 if it is a firm denial, 3 if the key is banned, 4 if a take
+// with AtMost was granted a part of its units, and 5 if the key is paused. With 4, no unit remains, so the granted
+// part is in the place of Remaining. An allowed result has its Age in the place of RetryAfter, which is 0. The
+// highest bit of source is set if the deciding member had no authority.
 const (
 	outcomeBytes = 34
 	leaseBytes   = 10
@@ -31,7 +31,7 @@ const (
 type Lease struct {
 	Units uint32
 	Term  uint16 // time for which the asker may spend the units, in ms from the time at which it sent the ask
-	Until uint32 // the end of the lease by the owner's clock, in its own unit: the asker only sends it back
+	Until uint32 // the end of the lease by the owner's clock, in a unit of the owner: the asker only sends the value back
 }
 
 // Result is the answer to an ask. The operation determines which of Receipt and the fields from
@@ -63,7 +63,7 @@ type Result struct {
 	Held    int64  // for OpExtend: number of units of the hold
 	Ahead   int64  // units that wait before this ask, in Owner.TakeAll; not on the wire
 	// Unknown reports that the deciding node does not know all holds of the count yet, so that the
-	// result may change once it does; not on the wire.
+	// result may change once the node knows them; not on the wire.
 	Unknown bool
 }
 

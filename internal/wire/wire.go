@@ -47,7 +47,7 @@ const (
 const (
 	PassBits    = 7
 	FlagStandIn = 16 // the receiver stands in for the owner if it does not reach the owner either
-	// FlagTentative marks a take that is refunded if another member denies, and the refund that
+	// FlagTentative marks a take that is refunded if another member denies its part, and the refund that
 	// ends such a take. This refund has 0 units if the take is kept.
 	FlagTentative = 32
 	// FlagAbroad marks a request that began in another region. The member that passes the request
@@ -57,8 +57,8 @@ const (
 	FlagTraced = 128
 )
 
-// MaxPasses is how often a check may be passed on while authority moves, which takes a few
-// times as long as one pass. After that, a member answers from the counts that it holds.
+// MaxPasses is how often a check may be passed on while authority moves. A move takes as long as a few
+// passes. After MaxPasses, a member answers from the counts that it holds.
 const MaxPasses = 7
 
 // Policy is a weir.PartitionPolicy on the wire, with the same numbers.
@@ -95,9 +95,9 @@ func (s Source) IsShare() bool { return s >= Budget && s <= FailedClosed }
 // IsWithoutOwner reports whether a decision was made in place of the owner of the key.
 func (s Source) IsWithoutOwner() bool { return s == StandIn || s.IsShare() }
 
-// GlobalIDBit is set in the Hi of an id if the limit is Global. So an id shows whether other
-// regions may change its count, and no region can present a Regional count as a Global count,
-// because no Global limit has its id. countsync.ElsewhereID preserves the bit.
+// GlobalIDBit is set in the Hi of an id if the limit is Global, and clear otherwise. So an id shows whether
+// other regions may change its count, and no region can present a Regional count as a Global count, because
+// all IDs of Regional counts lack the bit. countsync.ElsewhereID preserves the bit.
 const GlobalIDBit = 1 << 31
 
 // IsGlobal reports whether an id belongs to a Global limit.
@@ -125,7 +125,7 @@ type Header struct {
 	Flags uint8
 	Hops  uint8         // number of times that the request may still be passed on
 	Asks  uint8         // number of asks
-	Wait  time.Duration // how long the asker waits, as it states; in whole µs on the wire, at most MaxTimeout
+	Wait  time.Duration // how long the asker states that it waits; in whole µs on the wire, at most MaxTimeout
 	To    uint64        // the hash of the name of the destination member
 }
 
@@ -143,7 +143,7 @@ var (
 	ErrUnknownOp = errors.New("weir: the node does not know this request: it runs an older release")
 )
 
-// Refusal returns the answer to a request that ParseHeader has not accepted.
+// Refusal returns the answer to a request for which ParseHeader has returned err.
 func Refusal(err error) []byte {
 	if errors.Is(err, ErrUnknownOp) {
 		return AppendResponse(nil, Unknown, 0)

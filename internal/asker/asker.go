@@ -84,7 +84,7 @@ func (k *Asker) Cease() { k.leases.stop() }
 // HeldUnits returns the number of units that are left in unexpired leases.
 func (k *Asker) HeldUnits(t countsync.Time) int { return k.leases.heldUnits(t) }
 
-// SentAt returns both times at which a take was sent, given the monotonic time in the take.
+// SentAt returns the time at which a take was sent, by both clocks. The argument steady is the monotonic time.
 func (k *Asker) SentAt(steady int64) countsync.Time {
 	t := k.env.Time()
 	return countsync.Time{Now: t.Now - (t.Monotonic - steady), Monotonic: steady}

@@ -9,12 +9,12 @@ import (
 
 // heat records how often IDs were recently requested from other members, so that a node requests
 // leases only where they save requests. It records at most heatSets*heatWays IDs, in 256 KB, and
-// costs some nanoseconds for each check that leaves the node. Other checks do not use it.
+// costs some nanoseconds for each take that this node sends to the owner itself. Other checks do not use it.
 //
 // Each ID belongs to a set. The weight of past asks is halved every heatHalf ticks. If the set is
-// full, the lightest ID is replaced, after as many asks of other IDs as its weight. So a flood of
-// keys that occur once does not replace frequent keys. Two concurrent asks may be counted as one
-// ask.
+// full, an ask of a further ID subtracts the weight of one ask from the lightest ID, or replaces this ID if it
+// weighs less than one ask. So a flood of keys that occur once does not replace frequent keys. Two concurrent
+// asks may be counted as one ask.
 type heat struct {
 	sets atomic.Pointer[[heatSets]heatSet] // nil until the first ask
 }
@@ -31,7 +31,7 @@ const (
 	// three a second.
 	hotAfter = 6 * heatUnit
 	// heatMean is the time in seconds over which a weight averages the asks. In each tick, a
-	// weight falls by a part in 2*heatHalf of its value at the last ask.
+	// weight falls by 1/(2*heatHalf) of its value at the last ask.
 	heatMean = float64(2*heatHalf*heatTick) / float64(time.Second)
 )
 
@@ -74,8 +74,8 @@ func (h *heat) recordAsk(id bucket.ID, steady int64) (pace float64) {
 	return 0
 }
 
-// currentWeight returns the current weight of c. It falls exponentially from one half-life to the
-// next, and linearly within each.
+// currentWeight returns the present weight of the entry c at the tick now. The weight falls exponentially from
+// one half-life to the next, and linearly within each.
 func currentWeight(c, now uint64) uint64 {
 	ticks := (now - c>>28) & 0xffff
 	halves := ticks / heatHalf

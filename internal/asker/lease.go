@@ -16,8 +16,8 @@ import (
 const (
 	// These values determine the term of a lease: the time in which leaseAsks units are expected to
 	// be spent, but at least shortestLease and at most wire.LongestLease. shortestLease is long enough to
-	// renew the lease of a very hot key in time even on a machine without idle time. This node may
-	// not learn of a Refund on another member before the lease ends.
+	// renew the lease of a very hot key in time even on a machine without idle time. A lease is short, because
+	// this node may not learn of a refund on another member before the lease ends.
 	shortestLease = 100 * time.Millisecond
 	leaseAsks     = 8
 
@@ -26,8 +26,8 @@ const (
 	// some units are spent.
 	leaseIdle = time.Second
 	// sweepEvery is the time between two sweeps while there are leases. The value is not
-	// round, so that in virtual time sweeps do not coincide with other events, see
-	// collectEvery.
+	// round, so that in virtual time sweeps do not coincide with other events (see
+	// collectEvery of package handover).
 	sweepEvery = 10*time.Millisecond - 11
 	// refusedFor is the time for which no lease of a key is requested after a refusal.
 	refusedFor = 20 * time.Millisecond
@@ -49,10 +49,9 @@ const (
 // The owner has debited all lent units. So the node spends them without asking, and if the node
 // crashes, the unspent units are lost, but the limit is never exceeded. The owner revokes no lease:
 // a lease ends by time, unless this node returns it before or learns of a reset. The term begins
-// when the lease was requested, which is before the term of the owner begins. It is measured by the
-// clock of the check and by the monotonic clock, and the clock that is ahead decides. So the leases
-// of a frozen node have expired when it resumes, and no lease is prolonged by a clock that steps
-// back or stops.
+// when the lease was requested, which is before the term of the owner begins. The age of a lease is measured by
+// both clocks of the node (env.Clock), and the greater age counts. So the leases of a frozen node have expired
+// when it resumes, and no lease is prolonged by a clock that steps back or stops.
 //
 // A lease belongs to one count. The owner marks it with the number of the last reset of the
 // count that the owner knows of. If this node knows a higher number, it ends the lease, or
@@ -85,7 +84,7 @@ type leaseErrand struct {
 }
 
 type leaseSet struct {
-	// until is the end of the last lease in the set, as in pushbackSet.
+	// until is the end of the last lease in the set. After that time, a take does not lock the set.
 	until   atomic.Int64 // monotonic time
 	mu      sync.Mutex
 	entries [leaseWays]lease
@@ -102,7 +101,7 @@ type lease struct {
 	sent       countsync.Time
 	pace       float64 // number of units spent per second, as last measured
 	used       int64   // time of the last use, by the monotonic clock
-	askAgainAt int64   // monotonic time from which the owner may be asked again, after a request that is under way or was refused
+	askAgainAt int64   // monotonic time from which the owner may be asked again; until then a request is under way, or was refused
 	hurries    bool    // more than half of the units are spent, or the last request was refused
 
 	limit, remaining int64         // Limit and Remaining in the result of the owner

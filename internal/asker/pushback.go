@@ -15,11 +15,11 @@ import (
 // no effect on this node for as long.
 const pushbackFor = time.Second
 
-// banPushbackFor is the maximum time for which the denial of a banned key is cached. A refund does
-// not end such a denial. A node that a reset has not reached may deny for as long.
+// banPushbackFor is the maximum time for which the denial of a banned or paused key is cached. It is longer than
+// pushbackFor, because no refund ends a ban or a pause. A node that a reset has not reached may deny for as long.
 const banPushbackFor = 10 * time.Second
 
-// pausedKey marks the denial of a paused key.
+// pausedKey is the value of pushback.numbers for the denial of a paused key.
 const pausedKey = 1
 
 // A node caches at most pushbackSets*pushbackWays denials, in 1.8 MB. Each ID belongs to one of the
@@ -38,12 +38,12 @@ const (
 // takes only add to the used units, and a denial is firm only if it does not depend on units that
 // may be returned (wire.Result.Firm). The time of a pushback begins when the take was sent, not
 // when the result arrived. So the pushback ends no later than the earliest time at which the owner
-// can admit the same take. A refund on this node ends a pushback at once (end), and a refund on
-// another member after at most pushbackFor. A pushback also ends when a reset reaches this node
+// can admit the same take. A refund on this node ends a pushback at once (end). After a refund on another member,
+// a pushback lasts for at most pushbackFor. A pushback also ends when a reset reaches this node
 // (reset). A denial of an owner that the reset has not reached yet is not cached.
 //
-// Time is measured by the clock of the check and by the monotonic clock, and the clock that
-// is ahead decides. So no denial is prolonged by a clock that steps back or stops.
+// The age of a pushback is measured by both clocks of the node (env.Clock), and the greater age counts. So no
+// denial is prolonged by a clock that steps back or stops.
 type pushbacks struct {
 	// until has the end of the last denial of each set, by the monotonic clock. After that time, a
 	// take does not lock the set, so that takes of keys without a denial do not wait for each
@@ -148,7 +148,7 @@ func (p *pushbacks) deny(a *wire.Ask, t countsync.Time, r *wire.Result) bool {
 	return denied
 }
 
-// learn caches a firm denial of a take that was sent at the given time.
+// learn caches the result r if it is a firm denial. The ask was sent at the time sent.
 func (p *pushbacks) learn(a *wire.Ask, r *wire.Result, sent countsync.Time) {
 	if !r.Firm {
 		return

@@ -35,8 +35,9 @@ func earlierID(id bucket.ID) bucket.ID { return bucket.ID{Hi: id.Hi, Lo: id.Lo ^
 func pauseID(id bucket.ID) bucket.ID { return bucket.ID{Hi: id.Hi, Lo: id.Lo ^ pauseMask} }
 
 // CountIDs returns the IDs of all counts of the key of an ask: the counts that the key may have because
-// of pauses and bans, and then the count of the key itself. A reset must delete them in this order: a ban
-// that is found before its reset then has the earlier reset number of the key.
+// of pauses and bans, and then the count of the key itself. A reset must delete them in this order. Then a denial
+// by a ban that is not deleted yet has the earlier reset number of the key, so the reset of the key also ends
+// cached copies of this denial.
 func CountIDs(a *wire.Ask) (ids []bucket.ID) {
 	if a.Pauses {
 		ids = append(ids, pauseID(a.ID))
@@ -87,8 +88,8 @@ func (o *Owner) denyBanned(a *wire.Ask, now int64, r *wire.Result) bool {
 	return true
 }
 
-// applyBan executes a strike or a pause, and denies the operation of a caller with a banned or paused key.
-// It returns false if the count of the key decides.
+// applyBan executes a strike or a pause, and denies a take, a peek or a wait of a banned or paused key. It
+// returns false if it did neither, so that the count of the key decides.
 func (o *Owner) applyBan(v *view.View, as view.Standing, op wire.Op, a *wire.Ask, now int64, r *wire.Result) bool {
 	switch {
 	case op == wire.OpStrike:
@@ -120,7 +121,7 @@ func (o *Owner) strike(v *view.View, as view.Standing, a *wire.Ask, now int64, r
 	if denials.Allowed && denials.Remaining > 0 {
 		return
 	}
-	// Another denial may have begun the ban. This one must not extend it to the length of the next.
+	// A concurrent strike may have begun the ban. This strike must not extend that ban to the length of the next.
 	o.bans.Lock()
 	defer o.bans.Unlock()
 	if o.denyBanned(a, now, r) {

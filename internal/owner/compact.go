@@ -7,14 +7,14 @@ const (
 	// seconds to compact a store of five million counts.
 	CompactEvery = 100 * time.Millisecond
 	// compactRest is the time until the next call after a pass over the store that freed no count.
-	// The release of memory is delayed by as much. There is no rest if the store is half full or
+	// Memory may be freed later by this time. There is no rest if the store is half full or
 	// has compactFew counts, because it may soon evict counts.
 	compactRest = 5 * time.Second
 )
 
 const (
 	compactFew    = 400_000 // below this number of counts, and below half of maxKeys, a call makes one step
-	compactRounds = 10      // steps of a call if there are more counts, or after a rest
+	compactRounds = 10      // steps of a call if there are more counts, or in a pass that began after a rest
 )
 
 // Compact frees a part of the memory of counts that have recovered, and returns the time until the next
@@ -22,7 +22,7 @@ const (
 func (o *Owner) Compact(maxKeys int, now int64) time.Duration {
 	rounds, many := 1, o.counts.Len() >= min(compactFew, maxKeys/2)
 	if many || o.compacts.rested {
-		rounds = compactRounds // after a rest, one call makes the steps of many
+		rounds = compactRounds // a pass after a rest makes the steps that the rest has missed
 	}
 	done := false
 	for range rounds {

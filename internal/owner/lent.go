@@ -48,7 +48,7 @@ type lentSet struct {
 type lentCount struct {
 	id    bucket.ID
 	until int64 // end of the last lease
-	span  int64 // number of the current span, each of which lasts lentFor
+	span  int64 // number of the current span; a span lasts lentFor
 	// now and before are the units lent in the current and the previous span, without the units
 	// that the borrowers have reported as spent or returned. Units that they do not report are
 	// removed with their span, because the lease has ended.
@@ -142,7 +142,7 @@ func (s *lentSet) endLease(a *wire.Ask, steady int64) bool {
 		c.advance(steady)
 		left := time.Duration(a.Lent.Until-stamp(steady)) * stampTick // accurate to one tick
 		units := int64(a.Lent.Units) + a.Units
-		if steady >= c.until || left == 0 || left > lentFor+stampTick || // expired, because for a stamp in the past left is very large
+		if steady >= c.until || left == 0 || left > lentFor+stampTick || // the lease has expired: for a stamp in the past, left is very large
 			units < 0 || units > c.now+c.before {
 			return false
 		}
@@ -202,7 +202,7 @@ func (o *Owner) takeLending(a *wire.Ask, l *bucket.Limit, now int64, r *wire.Res
 		want, other = bucket.Lease{Units: int64(a.Take.Want.Units), Term: lentFor}, c.lease(steady)
 	}
 	term := min(time.Duration(a.Take.Want.Term)*time.Millisecond, wire.LongestLease)
-	least := term * 3 / 2 // the term for the owner if the asking node has the units for term
+	least := term * 3 / 2 // how long the owner regards the units as lent if the asking node may spend them for the time term
 	if l == nil {
 		granted = o.holdings.Lend(a.ID, a.Limit, o.clock.TimeAt(now), a.Units, want, least, other, &r.Result)
 	} else {
@@ -273,8 +273,8 @@ func (l *lent) lentUnits(steady int64) (units int) {
 	return units
 }
 
-// Reset calls reset, which resets a count because this node or another node was asked to, and
-// forgets the units that were lent before.
+// Reset calls the function reset, which resets a count, and forgets the units that were lent from the count
+// before. The reset may have begun on another node.
 func (o *Owner) Reset(id bucket.ID, reset func()) {
 	s := o.lent.lock(id)
 	defer s.mu.Unlock()

@@ -32,8 +32,7 @@ type Owner struct {
 	bans      sync.Mutex // held while a ban begins
 }
 
-// New returns the Owner of counts. The stream must be the one that resets and replicates these
-// counts.
+// New returns the Owner of counts. The given stream must reset and replicate these counts.
 func New(clock env.Clock, timeout time.Duration, counts *bucket.Store, stream *countsync.Stream, holdings *countsync.Holdings) *Owner {
 	o := &Owner{clock: clock, timeout: timeout, counts: counts, stream: stream, holdings: holdings}
 	o.batches.New = func() any { return new(batch) }
@@ -80,8 +79,9 @@ func (o *Owner) Do(v *view.View, as view.Standing, op wire.Op, a *wire.Ask, now 
 
 // takeAtMost takes as many units as there is room for, but at most the units of the ask. A denied take returns
 // the number of remaining units, and the next take requests them. If another caller takes some in between, that
-// take is denied, too. Each take requests fewer units, at last one: if takeAtMost denies, r is the denial of one
-// unit. An operation of the store would be needed four times: for leases, parts of Global limits, shares and queues.
+// take is denied, too. Each take requests fewer units, and the last take requests one: if takeAtMost denies, r is
+// the denial of one unit. A single operation of the store would have to be written four times instead: for
+// leases, parts of Global limits, shares and queues.
 func (o *Owner) takeAtMost(v *view.View, as view.Standing, a *wire.Ask, now int64, r *wire.Result) {
 	part := *a
 	part.AtMost = false
@@ -190,7 +190,7 @@ func (o *Owner) applyGlobal(op wire.Op, a *wire.Ask, now int64, r *wire.Result) 
 }
 
 // refund refunds the units of a receipt. Units that a node granted without authority may be counted
-// in addition to a state that has arrived since, whose windows or log entries begin at other times.
+// in addition to a count that has arrived since, whose windows or log entries begin at other times.
 // Such units are refunded from the newest units, as long as they count. Units that were granted
 // before a reset are no longer part of the count, and are not refunded.
 func (o *Owner) refund(a *wire.Ask, l *bucket.Limit, now int64) {
@@ -213,8 +213,8 @@ func (o *Owner) refund(a *wire.Ask, l *bucket.Limit, now int64) {
 	}
 }
 
-// debit spends units even if there is no room for them: at the time of the receipt's units, or at the time now
-// if there is no receipt. If the receipt's units no longer count, debit spends no units, and the
+// debit spends units even if there is no room for them. It spends them at the time of the receipt's units, or at
+// the time now if there is no receipt. If the receipt's units no longer count, debit spends no units, and the
 // result is not Allowed. Like refund, debit treats units that were granted without authority as
 // part of the newest units.
 func (o *Owner) debit(a *wire.Ask, l *bucket.Limit, now int64, r *wire.Result) {
@@ -248,9 +248,9 @@ func (o *Owner) resetSince(a *wire.Ask, now int64) (lock *lentSet, wasReset bool
 	return lock, a.Spent.ResetNumber < o.ResetNumber(a.ID, now)
 }
 
-// spentAt identifies the units of the receipt of an ask at the time now. A receipt that was given
-// without authority depends on the share of that node, and a receipt of a Global limit on the units
-// of the region. The ask contains neither, so By is nil for such receipts.
+// spentAt identifies the units of the receipt of an ask at the time now. A receipt that a node gave without
+// authority depends on the share of that node, and a receipt of a Global limit on the units of the region. The
+// ask contains neither of them, so the field By is nil for such receipts.
 func spentAt(a *wire.Ask, now int64) bucket.Spent {
 	at := bucket.Spent{Receipt: a.Spent.Receipt}
 	if a.Spent.Age != 0 {

@@ -52,7 +52,7 @@ func (q *queues) waitingUnits(id bucket.ID, steady int64) (units int64) {
 	return units
 }
 
-// applyWait executes OpWait on a count of this node, within l. It grants as many of the requested
+// applyWait executes OpWait on a count of this node, within the limit l. It grants as many of the requested
 // units as there is room for, if their turn is within wire.QueueAhead. In the result, Remaining is
 // the number of units that the asking node may have waiting, RetryAfter the time until its next
 // ask, and ResetAfter the time until all granted units are served.

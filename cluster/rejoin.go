@@ -27,6 +27,10 @@ const (
 	rejoinJitter = 2 * time.Second
 	// hurryPause is the pause if a dead member is connected, unless the normal pause is shorter.
 	hurryPause = 500 * time.Millisecond
+	// skippedRounds is the number of attempts that a node skips, after an attempt for which each address
+	// of Join was a member, while its view stays the same. Otherwise, the lookups of each replica of a
+	// service would be a load for its DNS servers.
+	skippedRounds = 3
 	// maxAttempts is how many addresses are tried at once. A node that knows no other member, or
 	// seeks, tries as many more every furtherEvery, and when all attempts have ended.
 	maxAttempts  = 4
@@ -44,6 +48,7 @@ type joinOutcome struct {
 	problem    string            // empty without a problem
 	since      time.Time         // when the first attempt with a problem ended; zero without a problem
 	logged     bool              // the problem has been logged
+	tried      int               // number of addresses that were not members
 	reached    int               // number of addresses that were joined
 	unanswered map[string]string // Stats.Unanswered; never modified
 }
@@ -80,11 +85,13 @@ func (g *gossipCluster) firstJoin(ctx context.Context) error {
 }
 
 func (g *gossipCluster) keepJoining(first chan<- error) {
-	reached, refusal := g.join(g.ctx)
-	if reached > 0 {
+	o, refusal := g.join(g.ctx)
+	if o.reached > 0 {
 		refusal = nil
 	}
 	first <- refusal
+	var unchanged *View // the view before an attempt without an untried address; nil after other attempts
+	skipped := 0
 	for early := firstRejoin; ; {
 		pause := rejoinLeast + rand.N(rejoinJitter)
 		if len(g.members()) == 1 {
@@ -99,6 +106,7 @@ func (g *gossipCluster) keepJoining(first chan<- error) {
 		case <-g.hurry:
 			sleep(g.ctx, time.Until(hurried))
 			unsignal(g.hurry) // the next attempt also handles this signal
+			unchanged = nil
 		}
 		rest.Stop()
 		switch {
@@ -107,10 +115,18 @@ func (g *gossipCluster) keepJoining(first chan<- error) {
 		case g.hasLeft():
 			g.catchUp()
 		default:
-			if v := g.view.Load(); v.Self >= 0 && v.Members[v.Self].Announced == Joining {
+			v := g.view.Load()
+			if v.Self >= 0 && v.Members[v.Self].Announced == Joining {
 				g.catchUp() // before join, which may wait for missing members
 			}
-			g.join(g.ctx)
+			if v == unchanged && skipped < skippedRounds {
+				skipped++
+				continue
+			}
+			unchanged, skipped = nil, 0
+			if o, _ := g.join(g.ctx); o.tried == 0 && o.problem == "" && (len(v.Members) > 1 || len(g.cfg.Join) == 0) {
+				unchanged = v
+			}
 		}
 	}
 }
@@ -141,7 +157,7 @@ func (g *gossipCluster) catchUp() {
 // already have, and records the outcome. A node that knows no other member, or seeks, tries all
 // addresses, because a node counts alone unless a member answers. refusal is the error of a member that
 // refuses the configuration of this node.
-func (g *gossipCluster) join(ctx context.Context) (reached int, refusal error) {
+func (g *gossipCluster) join(ctx context.Context) (outcome joinOutcome, refusal error) {
 	looked := g.lookUp(ctx, g.cfg.Join)
 	wanted, problems := addresses(looked)
 	own := g.ownAddresses(ctx)
@@ -160,7 +176,7 @@ func (g *gossipCluster) join(ctx context.Context) (reached int, refusal error) {
 	for _, a := range g.try(ctx, tries) {
 		switch {
 		case a.joined:
-			reached++
+			outcome.reached++
 			in[a.addr] = true
 		case a.err == nil:
 			own[a.addr] = true // an unknown address of this node
@@ -178,7 +194,7 @@ func (g *gossipCluster) join(ctx context.Context) (reached int, refusal error) {
 			problems = append(problems, err.Error())
 		}
 	}
-	outcome := joinOutcome{reached: reached, unanswered: g.unanswered(looked, in, own, said)}
+	outcome.tried, outcome.unanswered = len(tries), g.unanswered(looked, in, own, said)
 	switch {
 	case refusal != nil:
 		outcome.problem = refusal.Error()
@@ -189,7 +205,7 @@ func (g *gossipCluster) join(ctx context.Context) (reached int, refusal error) {
 	if ctx.Err() == nil {
 		g.recordJoin(outcome, refusal != nil, time.Now())
 	}
-	return reached, refusal
+	return outcome, refusal
 }
 
 // ownAddresses returns the addresses that are known to lead back to this node.

@@ -11,17 +11,21 @@ import (
 	"github.com/weir-go/weir/cluster/detect"
 )
 
+// handle has the default options of MessagePack, which never change. It caches how types are
+// encoded, and is safe for concurrent use.
+var handle = new(codec.MsgpackHandle)
+
 // Encode encodes a struct of a wire format of package cluster. v must not have a field that
 // MessagePack cannot represent.
 func Encode(v any) []byte {
 	var b []byte
-	codec.NewEncoderBytes(&b, new(codec.MsgpackHandle)).MustEncode(v)
+	codec.NewEncoderBytes(&b, handle).MustEncode(v)
 	return b
 }
 
 // Decode decodes bytes that may come from any sender.
 func Decode(b []byte, v any) error {
-	return codec.NewDecoderBytes(b, new(codec.MsgpackHandle)).Decode(v)
+	return codec.NewDecoderBytes(b, handle).Decode(v)
 }
 
 // version is the version of metadata and of messages with records.

@@ -14,18 +14,19 @@ type Ask struct {
 
 // TakeAll takes either all asks or no asks, and reports whether it took them. A shadow ask
 // without room for its units is left out. No other call can observe a state in which only some
-// asks are taken. The IDs must be distinct. results must have at least the length of asks. TakeAll
-// sets the result of each ask, or, if no ask was taken, the result of a Peek for each ask.
-// For up to 16 asks, TakeAll allocates only what a Take of each ask allocates.
+// asks are taken. The IDs must be distinct. The slice results must be at least as long as asks.
+// TakeAll stores the result of asks[i] in results[i]: the result of its Take, or of a Peek if
+// no ask was taken. For up to 16 asks, TakeAll allocates only what a Take of each ask allocates.
 func (s *Store) TakeAll(asks []Ask, now int64, results []Result) bool {
 	all, _ := s.TakeAllParts(asks, nil, now, results)
 	return all
 }
 
-// TakeAllParts is like TakeAll, but if wholes[i] is not nil, asks[i] is judged by the limit that SetPart
-// has set for its ID as a part of wholes[i], and TakeAllParts sets the Limit of asks[i] to this limit,
-// with the Keep of wholes[i] in proportion. If no such part is set, TakeAllParts takes no asks and sets
-// no results, known is false, and the Limit of asks[i] may be nil. wholes may be shorter than asks.
+// TakeAllParts is like TakeAll, except for each ask whose wholes[i] is not nil. The limit that SetPart
+// has set for the ID, as a part of wholes[i], judges this ask. TakeAllParts sets the Limit of asks[i]
+// to this limit, with the Keep of wholes[i] in proportion. If an ask has no such part, TakeAllParts
+// takes no asks and sets no results, known is false, and the Limit of this ask may be nil. The slice
+// wholes may be shorter than asks.
 func (s *Store) TakeAllParts(asks []Ask, wholes []*Limit, now int64, results []Result) (all, known bool) {
 	var few [16]uint64
 	shards := few[:0]

@@ -1,17 +1,17 @@
 package bucket
 
-// A FixedWindow with a Start is the window of a calendar. The asking node names the window by
-// its Start, and the count keeps the latest name. So if the clock of a node is behind, the
-// node still uses the later window, and no window begins twice:
+// A FixedWindow with a Start counts in the windows of a calendar. The asking node names the
+// window by its Start, and the count keeps the latest Start. So if the clock of a node is
+// behind, the node still uses the later window, and no window begins twice:
 //
 //	stored start < Start    a new window begins at Start
 //	stored start > Start    the stored window judges
 //	now ≥ Start + Per       the window is over, and the next window begins at its end
 //
-// The last line uses the clock of the node that holds the count, because a recovered count is
-// forgotten by that clock. The length of the windows of a calendar varies, by an hour for
-// days and by three days for months. Where the last line applies, the name of the next window
-// is wrong by as much, until an ask names the right window.
+// The last line uses the clock of the node that holds the count, because this clock also
+// determines when a recovered count is forgotten. Calendar windows vary in length: days by an
+// hour, and months by three days. So the last line can compute a start that is wrong by this
+// difference. The next ask that names the right window corrects the start.
 
 // isCalendar reports whether the windows of the limit have names.
 func (l *Limit) isCalendar() bool { return l.Start != 0 && l.Algorithm == FixedWindow }
@@ -38,8 +38,8 @@ func (l *Limit) advanceCalendar(c cell, now int64) (cell, uint64) {
 	return cell{at: start}, 0
 }
 
-// mergeWindow returns l. If both limits are calendars and stored has the later Start, the
-// result has the Start and the Per of stored.
+// mergeWindow returns a copy of l. If both limits are calendars and the limit stored has the
+// later Start, the copy has the Start and the Per of stored.
 func (l *Limit) mergeWindow(stored *Limit) Limit {
 	judge := *l
 	if judge.isCalendar() && stored.isCalendar() && stored.Start > judge.Start {

@@ -2,11 +2,10 @@ package bucket
 
 import "time"
 
-// cell is the count of an ID, with a fixed size and without pointers. In the zero cell no
-// units are used. The same is true of every cell in which x and y are zero, or for a log, x
-// is zero: such a cell is equivalent to no count, whatever its time is. No field depends on
-// Rate or Burst, so if the Rate of a limit changes, the same units are judged by other
-// numbers.
+// cell is the count of an ID, with a fixed size and without pointers. If x and y are zero, or
+// if only x is zero and the cell belongs to a log, no units are used. Such a cell is equivalent
+// to no count, whatever its time is. No field depends on Rate or Burst: if the Rate of a limit
+// changes, the new Rate judges the same units.
 //
 //	               at                     x               y
 //	FixedWindow    start of the window    units in it     unused
@@ -41,7 +40,7 @@ type Result struct {
 }
 
 // Receipt identifies the units of a take, so that a refund reaches the window that the units
-// were taken from. It is the start of that window, the time of the entry of a log, or the time
-// at which the level of a bucket would have drained. A Receipt is valid only for the store
+// were taken from. A Receipt is the start of that window, the time of the entry of a log, or the
+// time at which the level of a bucket would have drained. A Receipt is valid only for the store
 // that returned the Receipt; for other stores see Spent. 0 means no receipt.
 type Receipt int64

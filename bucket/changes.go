@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 )
 
-// Change describes a count that has changed since it was collected.
+// Change describes a count that has changed since the last Collect of this count.
 type Change struct {
 	ID     ID
 	Units  int64 // units spent on this node less units refunded on this node; may be 0 or negative
@@ -99,8 +99,8 @@ func (s *Store) Collect(cursor, minChanges int, hurried bool, list []Change) (ne
 			if len(list)-had >= minChanges {
 				return word*64 + i, list
 			}
-			// The bit is cleared first: a call that records a change in a shard that was
-			// already examined sets the bit again.
+			// The bit is cleared before the lists of the shard are read. A change that is
+			// recorded after the read sets the bit again.
 			shards[word].And(^(uint64(1) << i))
 			sh := &s.shards[word*64+i]
 			sh.mu.Lock()
@@ -204,9 +204,9 @@ func (s *Store) note(sh *shard, c *slot, l *Limit, units int64) {
 	}
 }
 
-// tracker contains the data that Track adds to a store. Each shard has a bit in changed and a
-// bit in hurried. The bit is set when the shard adds an ID to the corresponding list, and
-// cleared just before the list is collected.
+// tracker contains the data that Track adds to a store. Each shard has a bit in changed, which
+// is set when the shard adds an ID to the list ids or touched, and a bit in hurried, which is
+// set for the list hurried. Collect clears a bit just before it reads the lists of that bit.
 type tracker struct {
 	self             uint64 // the origin of the units that are spent on this node
 	hurry            chan<- struct{}
@@ -219,9 +219,8 @@ type tracker struct {
 // skipped.
 //
 // If a count has the flag changed, its ID is in ids, and the bit of the shard in the tracker
-// is set. The nodes rely on this invariant, or units would be lost: if the flag is set
-// without an entry in the list, or if the bit is cleared after the lists were read, a change
-// is never collected.
+// is set. If this invariant breaks, nodes lose units: a change is never collected if the flag
+// is set without an entry in the list, or if the bit is cleared after the lists were read.
 type changes struct {
 	tracker   *tracker
 	shard     int

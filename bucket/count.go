@@ -79,8 +79,8 @@ func (l *Limit) peek(c *cell, g *log, now, units int64) Result {
 	return r
 }
 
-// refund subtracts units of the take that r identifies from the count, but no more than still
-// count. Without a receipt (r is 0), it subtracts the newest units. If onlyIfLast is set,
+// refund subtracts units of the take that r identifies from the count, but no more units than
+// still count. Without a receipt (r is 0), it subtracts the newest units. If onlyIfLast is set,
 // refund needs a receipt, and does nothing if units were taken after that take, as far as the
 // count can tell: a window cannot distinguish the takes in it, and a log cannot distinguish
 // takes of the same instant. refund returns the number of whole units refunded, and whether
@@ -129,8 +129,8 @@ func (l *Limit) recoveryTime(c *cell) int64 {
 	return after(c.at, span)
 }
 
-// setTimes sets RetryAfter and ResetAfter of the result of an ask of n units. All other
-// fields of r must be set.
+// setTimes sets RetryAfter and ResetAfter of the result r of an ask of n units. The field Allowed
+// of r must be set.
 func (l *Limit) setTimes(r *Result, v cell, g *log, now int64, n uint64) {
 	if !r.Allowed {
 		r.RetryAfter = l.retryAfter(v, g, now, n)
@@ -144,8 +144,9 @@ func (l *Limit) resetAfter(v cell, now int64, retryAfter time.Duration) time.Dur
 	return max(retryAfter, timeUntil(v.at, l.span(v), now))
 }
 
-// advance returns a count that is up to date, and the number of used units. If no units are
-// used, the result is an empty cell. The entries of g do not change.
+// advance returns the count at the time now, and the number of used units. If no units are
+// used, the result is an empty cell. advance moves the head of g past expired entries, and does
+// not change the buffer of g.
 func (l *Limit) advance(c cell, g *log, now int64) (v cell, used uint64) {
 	switch l.Algorithm {
 	case FixedWindow:
@@ -161,7 +162,7 @@ func (l *Limit) advance(c cell, g *log, now int64) (v cell, used uint64) {
 	return v, min(used, math.MaxInt64)
 }
 
-// spend adds n units to a count that is up to date.
+// spend adds n units to a count that advance has returned.
 func (l *Limit) spend(c cell, g *log, now int64, n uint64) cell {
 	if l.Algorithm == SlidingLog {
 		return g.spend(c, now, n)
@@ -170,10 +171,10 @@ func (l *Limit) spend(c cell, g *log, now int64, n uint64) cell {
 	return c
 }
 
-// spendUpTo adds up to n units to a count that is up to date, and returns the number of units
-// added. Afterwards the number of used units is at most the argument most, or the number
-// before the call if this was higher. A log removes its oldest units for this. This does not
-// change any decision: for as long as the removed units would count, all units that the log
+// spendUpTo adds up to n units to a count that advance has returned, and returns the number of
+// units added. Afterwards the number of used units is at most the argument most, or the number
+// before the call if this was higher. A log removes its oldest units to stay within the maximum.
+// No decision changes: for as long as the removed units would count, all units that the log
 // keeps count too, and these are enough to deny every ask.
 func (l *Limit) spendUpTo(most uint64, c cell, g *log, now int64, n, used uint64) (_ cell, spent uint64) {
 	if l.Algorithm != SlidingLog {

@@ -8,8 +8,7 @@
 // 128-bit products and no floating point, so a count does not drift, even after a long time
 // or many checks. Durations that do not fit are [math.MaxInt64].
 //
-// All algorithms that a store counts share the same rule. An ask of n units is admitted if and
-// only if
+// All algorithms of a [Store] share the same rule. An ask of n units is admitted if and only if
 //
 //	used + n <= capacity
 //
@@ -26,6 +25,6 @@
 // the time of the count, such as the start of its window, no time has passed for the count.
 // RetryAfter and ResetAfter are relative to the time of the caller.
 //
-// [Store.Lend] lends units that other nodes spend. Lent units are counted so that the above
+// [Store.Lend] lends units that other nodes spend. Lent units are counted so that the rule
 // still holds: see [Lease].
 package bucket

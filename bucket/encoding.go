@@ -8,9 +8,12 @@ import (
 
 // A Count is encoded without its Limit, Total and ID, in varints:
 //
-//	SlidingLog     age of the newest entry, times 4, +2 if the entry is ahead of now by that time, +1 if Partial; length of the entries in bytes; entries as in a log
+//	SlidingLog     head; length of the entries in bytes; entries as in a log
 //	FixedWindow    age; units
 //	the others     age; x; y, as in a cell
+//
+// The head of a log is 4 times the age of the newest entry. If the newest entry is ahead of now,
+// the head is 4 times the time by which the entry is ahead, plus 2. A Partial log adds 1.
 
 // maxUsed is the maximum number of units of an honest count: twice the largest capacity.
 const maxUsed = 2 * maxUnits

@@ -8,7 +8,7 @@ package bucket
 // The part matters more than the time. Otherwise keys of a monthly limit, each asked for
 // once, would replace keys that a limit of a minute denies. Because of the eighth power, a
 // count of which half is used has the same weight as a count of which all is used and which
-// recovers 256 times as soon. When the count that recovers first was forgotten, a flood
+// recovers 256 times as soon. In a version that forgot the count that recovers first, a flood
 // evicted all of 100 denied keys.
 //
 // The lightest count of a sample can have a large weight if few counts have a small weight.
@@ -63,8 +63,9 @@ func (l *Limit) isHalfFree(c *cell) bool {
 	return used <= l.full()/2
 }
 
-// full returns the capacity to which usedNow is relative. For an empty share, full returns
-// the capacity of the whole limit: such a share denies whether a count is forgotten or not.
+// full returns the number of units with which a count is used up: the capacity. For an empty
+// share, full returns the capacity of the whole limit: such a share denies whether a count is
+// forgotten or not.
 func (l *Limit) full() uint64 {
 	if capacity := l.capacity(); capacity > 0 {
 		return capacity
@@ -184,8 +185,8 @@ func (sh *shard) weighSample(c *lightest, now int64, p *placement, keep ID, must
 }
 
 // hasLightCount reports whether evict would find a count with at most half of its capacity used.
-// If not, the next eviction starts at another slot. The neighbours are searched when all
-// counts are used up, and then this saves most of the work.
+// If not, the next eviction starts at another slot. If all counts of the shard and of its
+// neighbours are used up, hasLightCount saves most of the work of searching the neighbours.
 func (sh *shard) hasLightCount() bool {
 	i := int(sh.hand&^vain) % len(sh.slots)
 	for seen, steps := 0, 0; seen < thorough && steps < len(sh.slots); steps++ {

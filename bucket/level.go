@@ -46,11 +46,11 @@ func (l *Limit) waitLevel(c cell, n uint64) uint64 {
 // refundLevel refunds up to n units of a take, but only units that have not drained yet. The
 // level drains in the order in which it was filled, and the receipt is the time at which the
 // last part of the take would have drained. If no take followed, the level itself limits the
-// refund. Otherwise the limit is the receipt, minus the nanosecond by which the receipt was
-// rounded up.
+// refund. Otherwise the refund is at most the amount that drains until a nanosecond before the
+// receipt, because a receipt is rounded up by less than a nanosecond.
 //
-// units is the number of whole units that were refunded. changed reports whether the level
-// has changed.
+// The result units is the number of whole units that were refunded. The result changed reports
+// whether the level has changed.
 //
 // If an earlier take was refunded in between, the units of this take drain sooner than the
 // receipt indicates. In this case, up to as many units as have drained since the earlier take
@@ -95,8 +95,8 @@ func split(a, b, per uint64) (units, rest uint64, ok bool) {
 	return units, rest, true
 }
 
-// lower subtracts units and rest from the level, or returns false if the result would be zero
-// or less.
+// lower subtracts units and rest 1/per units from the level. It returns false if the level
+// would be zero or less.
 func lower(c cell, units, rest, per uint64) (cell, bool) {
 	if c.x < units || c.x == units && c.y <= rest {
 		return c, false

@@ -73,8 +73,8 @@ type Limit struct {
 
 	// MaxOfCopies makes a merge of two copies of a count keep the copy with more used units, because both
 	// record the same event, such as the end of a timer. Otherwise a merge adds the units that only one
-	// copy has. With MaxOfCopies, Debit also spends only the units that a bucket lacks. Takes do not
-	// depend on it.
+	// copy has. With MaxOfCopies, a Debit of n units raises the level of a bucket to n units, unless the
+	// level is higher. Takes do not depend on MaxOfCopies.
 	MaxOfCopies bool
 
 	// Keep is the number of units that an ask with this limit leaves for other asks, from 0 to
@@ -82,7 +82,7 @@ type Limit struct {
 	// ask: a Store does not store it, and asks with different Keep share a count.
 	Keep int64
 
-	// These are the Rate and Per of the limit of which Scale computed this limit, else zero.
+	// These are the Rate and Per of the limit from which Scale computed this limit, else zero.
 	// They identify a part of a limit (isPartOf). Decisions depend on them only while units are lent
 	// (drainedUnits).
 	wholeRate int64
@@ -193,10 +193,10 @@ const DurableFrom = time.Hour
 // DurableByPer reports whether a limit with this Per is Durable by default.
 func (l *Limit) DurableByPer() bool { return l.Per >= DurableFrom && l.Algorithm != InFlight }
 
-// These bits mark the code of a limit.
+// These bits of a code are set in addition to the Algorithm.
 const (
 	otherwise   = 0x80 // Durable differs from the default for Per
-	maxOfCopies = 0x40
+	maxOfCopies = 0x40 // MaxOfCopies is set
 )
 
 // Code returns the byte that represents Algorithm, Durable and MaxOfCopies in messages.

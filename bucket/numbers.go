@@ -1,8 +1,8 @@
 package bucket
 
-// numbers contains the limits that judge the counts of a shard, and the origins of their
-// totals. A slot refers to both by a single index. Index 0 refers to no entry. The zero value
-// is ready for use.
+// numbers contains the limits that judge the counts of a shard, and the origins of the totals
+// of these counts. A slot refers to both by a single index. Index 0 refers to no entry. The zero
+// value is ready for use.
 type numbers struct {
 	at []entry
 }
@@ -17,7 +17,7 @@ type numbers struct {
 type entry struct {
 	Limit
 	series originSeries
-	first  uint32 // index of the first entry of this limit, as far as findFirst has found it
+	first  uint32 // index of the first entry of this limit; of this entry if findFirst found none
 	judged int32  // number of slots that refer to any entry of this limit; used only in the first entry
 }
 

@@ -2,8 +2,8 @@ package bucket
 
 import "math/bits"
 
-// Salt is a random number that only one store has. Two stores with the same Salt and the same
-// history are equal: a simulation derives the Salt from its seed.
+// Salt is a random number, which should differ between stores. Two stores with the same Salt and
+// the same history are equal, so a simulation derives the Salt from its seed.
 type Salt [2]uint64
 
 // placement maps an ID to its place, a number of 64 bits. The lowest bits select the shard,

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// Scale returns a share of l with the given number of units, which recover at the same part of
-// the rate of l. units is from 0 to the Capacity of l. For a bucket, Rate is the rate for a
-// multiple of Per if this is necessary for a precision of a thousandth, up to the largest
-// valid Per. The rate is never higher than the exact part. If the units of a bucket would take
-// too long to recover, the capacity of the share is 0. The share has no Keep.
+// Scale returns a share of l whose capacity is the argument units, from 0 to the Capacity of l.
+// The units recover at the same part of the rate of l. For a bucket, Scale multiplies Per, up to
+// the largest valid Per, if the Rate needs this for a precision of a thousandth. The rate is never
+// higher than the exact part. If the units of a bucket would take too long to recover, the
+// capacity of the share is 0. The share has no Keep.
 func (l *Limit) Scale(units int64) Limit {
 	p := *l
 	p.Keep = 0

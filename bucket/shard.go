@@ -17,9 +17,9 @@ type slot struct {
 
 // These are the flags of slot.limit.
 const (
-	changed   = 1 << 31 // changed since it was collected: the ID is on the list of changes of the shard
-	hurries   = 1 << 30 // has spent so many units since it was collected that its change is hurried
-	parted    = 1 << 29 // SetPart has set the limit
+	changed   = 1 << 31 // the count has changed since it was collected: its ID is on the list of changes of the shard
+	hurries   = 1 << 30 // the count has spent so many units since it was collected that its change is hurried
+	parted    = 1 << 29 // SetPart has set the limit of the count
 	flagsMask = changed | hurries | parted
 )
 
@@ -50,13 +50,13 @@ type shard struct {
 	changes *changes // nil before Track
 }
 
-// minSlots is the minimum size of a table. At a load of 28/32, a probe reads 5 slots on
-// average, whether it finds its ID or not. A table that has just grown by a fifteenth uses 59
-// bytes for each count, and 64 bytes with the totals that Track adds.
+// minSlots is the minimum number of slots of a table.
 const minSlots = 4
 
 // room returns how many counts a table with the given number of slots may contain. At least
-// one slot stays empty, so that probes end.
+// one slot stays empty, so that probes end. At a load of 28/32, a probe reads 5 slots on
+// average, whether it finds its ID or not. A table that has just grown by a fifteenth uses 59
+// bytes for each count, and 64 bytes with the totals that Track adds.
 func room(slots int) int32 { return int32(uint64(slots) * 28 / 32) }
 
 // home returns the slot at which the probes for h start: h/2^64 of the way through the table.
@@ -72,8 +72,7 @@ func (sh *shard) nextSlot(i int) int {
 	return 0
 }
 
-// displacement returns the distance from the slot at which probes for the ID in slot i start
-// to slot i.
+// displacement returns the number of slots from the home slot of the ID in slot i to slot i.
 func (sh *shard) displacement(i int, p *placement) int {
 	n := i - sh.home(p.place(sh.slots[i].id))
 	if n < 0 {
@@ -164,7 +163,7 @@ func (sh *shard) findRecovered(h uint64, p *placement, now int64) int {
 }
 
 // isRemovable reports whether the count in the slot has recovered and can be removed. A changed
-// count is kept until it is collected, unless it is evicted. Otherwise a refund could be lost.
+// count is kept until it is collected, unless it is evicted, so that its refunds are not lost.
 func (sh *shard) isRemovable(s *slot, now int64) bool {
 	return s.limit&changed == 0 && sh.recoveryTime(s) <= now
 }
@@ -268,10 +267,10 @@ func (sh *shard) reclaim(now int64, p *placement) int {
 	return int(before - sh.n)
 }
 
-// grow makes room for at least one more count. It removes the counts that have recovered, and
-// returns the number of them. If at most a quarter of the room is free after that, the table is
-// resized to 16/15 of its slots. Smaller steps save memory, but each count is moved more often
-// while a store fills up. With steps of a fifth, 1.15 million counts use 7 bytes more each.
+// grow makes room for at least one more count. It removes the recovered counts that can be
+// removed, and returns their number. If at most a quarter of the room is free after that, the
+// table is resized to 16/15 of its slots. Smaller steps save memory, but each count is moved more
+// often while a store fills up. With steps of a fifth, 1.15 million counts use 7 bytes more each.
 func (sh *shard) grow(now int64, p *placement) int {
 	reclaimed := sh.reclaim(now, p)
 	if slots := len(sh.slots); sh.n >= room(slots)*3/4 {
@@ -382,8 +381,8 @@ func (sh *shard) reconcile(s *slot, l *Limit, now int64) *Limit {
 		l.Version == stored.Version && l.Algorithm != stored.Algorithm:
 		return stored
 	case l.Version == stored.Version && !l.Algorithm.isBucket() && l.isCalendar() == stored.isCalendar():
-		// The limit l judges the same times and units. A conversion for each ask with another
-		// Per would make all of them usage of this instant, again and again.
+		// The limit l judges the same times and units. If each ask with another Per converted
+		// the count, all units would become usage of this instant, again and again.
 	default:
 		if logs && !logged {
 			sh.release(stored, s)

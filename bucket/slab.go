@@ -31,8 +31,8 @@ func (s *slab) free(i uint32) {
 	s.unused = append(s.unused, i)
 }
 
-// pack removes the logs that are not used by any of the slots, including the log of a count that is
-// not in the table yet.
+// pack removes all logs that no slot uses. Such a log can also belong to a count that is not in
+// the table yet.
 func (s *slab) pack(slots []slot, n *numbers) {
 	if len(s.logs) == 0 {
 		return

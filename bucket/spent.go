@@ -11,8 +11,8 @@ import (
 // same windows and entries at slightly different times, and finds the units by Near.
 type Spent struct {
 	Receipt Receipt
-	Near    int64 // time in nanoseconds; 0 if unknown
-	// By contains the Rate and Per of the receipt if the receipt is from a bucket. By is nil
+	Near    int64 // time of the receipt on the clock of this store, in nanoseconds; 0 if unknown
+	// By contains the Rate and Per from which the receipt of a bucket was computed. By is nil
 	// if these are the current numbers, or if they are unknown.
 	By *Limit
 }
@@ -107,9 +107,10 @@ func (l *Limit) debitSpent(c *cell, g *log, now, units int64, spent Spent) (r Re
 	return r, counted
 }
 
-// findWindow returns the count with the window that the argument spent identifies, and the receipt to spend
-// units in that window. If no units are used, the count has no window, and findWindow begins
-// the window again. ok is false if the window has ended or the entry of a log has expired.
+// findWindow returns the count with the window that the argument spent identifies, and the receipt
+// with which spendAt spends units in that window. If no units are used, the count has no window,
+// and findWindow begins the window again. ok is false if the window has ended or the entry of a
+// log has expired.
 func (l *Limit) findWindow(v cell, g *log, now int64, used uint64, spent Spent) (_ cell, r Receipt, ok bool) {
 	per := l.per()
 	if used > 0 && l.Algorithm != SlidingLog {
@@ -201,10 +202,10 @@ func (l *Limit) find(v cell, g *log, now int64, spent Spent) Receipt {
 	return 0
 }
 
-// convertReceipt converts the receipt of a bucket with other numbers: it returns the receipt,
-// by the numbers of l, of the units that have not drained. A count does not record when its
-// numbers changed, so convertReceipt assumes that the units have drained by the older numbers
-// until now.
+// convertReceipt converts the receipt of a bucket that had other numbers. The result is the time
+// at which the units that have not drained yet drain by the numbers of l. A count does not record
+// when its numbers changed, so convertReceipt assumes that the units have drained by the older
+// numbers until now.
 func (l *Limit) convertReceipt(r Receipt, numbers *Limit, now int64) Receipt {
 	if numbers == nil || !numbers.IsBucket() || numbers.Rate == l.Rate && numbers.Per == l.Per {
 		return r

@@ -11,8 +11,8 @@ type ID struct{ Hi, Lo uint64 }
 // Store contains counts by ID, up to a maximum number. A count that has fully recovered is
 // equivalent to no count: it can be forgotten without any effect, and its place is reused.
 //
-// Its methods are safe for concurrent use. now is in nanoseconds since a fixed instant, which
-// must be the same for all calls. A check locks the shard of the ID once. If the store has a
+// Its methods are safe for concurrent use. The argument now is in nanoseconds since a fixed instant,
+// which must be the same for all calls. A check locks the shard of the ID once. If the store has a
 // count of the ID, the check allocates only for the records of a SlidingLog, for the changes
 // that Track records, for a limit that is new to the shard, and for an ask with Keep whose limit
 // differs from the stored limit.
@@ -95,8 +95,8 @@ func (s *Store) TakeInto(id ID, l *Limit, now, units int64, r *Result) {
 }
 
 // Debit spends units even if there is no room for them, and can leave a debt. It drops the
-// units above twice the capacity, or for a share, twice Whole if that is more. With
-// MaxOfCopies, a bucket gets only the units that it lacks.
+// units above twice the capacity, or for a share, twice Whole if that is more. With MaxOfCopies,
+// Debit raises the level of a bucket to the given units, unless the level is higher.
 func (s *Store) Debit(id ID, l *Limit, now, units int64) Result {
 	return s.debit(id, l, now, units, true)
 }
@@ -106,7 +106,7 @@ func (s *Store) debit(id ID, l *Limit, now, units int64, here bool) Result {
 	sh, h := s.lock(id)
 	var first slot
 	c, l, inserts := sh.lookupOrNew(id, h, &s.placement, l, now, &first)
-	if here && l.MaxOfCopies && l.IsBucket() { // a timer: of its units, only those count that it lacks
+	if here && l.MaxOfCopies && l.IsBucket() { // a timer: spend only the units that its level lacks
 		v, _ := l.advance(c.cell, nil, now)
 		units -= int64(v.x)
 	}

@@ -20,9 +20,9 @@ func (t Total) seriesKey() originSeries { return originSeries{t.Origin, t.Series
 // spent, at the index of the slot, and is 0 for an empty slot.
 //
 // When a shard forgets a count, the total is forgotten too. So that no total is used twice, a new
-// count starts above all totals that this store has had in the series of the shard and has
-// forgotten. forget must be called before a slot is emptied. The floor is a single number for all
-// IDs of the shard. As a result, some totals rise by more than the units spent. This has no
+// count starts at the floor: above all totals of this store that the shard has forgotten in its
+// present series. forget must be called before a slot is emptied. The floor is a single number for
+// all IDs of the shard. As a result, some totals rise by more than the units spent. This has no
 // effect, because totals are only compared.
 type totals struct {
 	spent  []uint32
@@ -30,8 +30,8 @@ type totals struct {
 	floor  uint32
 }
 
-// maxFloor is the floor at which a shard begins a new series. The remaining range is large
-// enough for the units that are spent.
+// maxFloor is the floor at which a shard begins a new series. A count that starts below maxFloor
+// has room for at least 2^31 units until its total overflows.
 const maxFloor = 1 << 31
 
 // TotalOf returns the total of the count of id at the time when it was last collected, and

@@ -22,7 +22,7 @@ type Count struct {
 	partial bool
 	changed bool
 	age     uint64 // age of the time of the cell
-	ahead   uint64 // how far the newest entry of a log is ahead of now; age is 0 then
+	ahead   uint64 // how far the newest entry of a log is ahead of now; if not 0, age is 0
 	x, y    uint64 // fields of the cell; for a log, y is the time from the oldest to the newest entry
 	entries []byte // entries of a log, as in a log; the time of the first entry is 0
 }
@@ -65,8 +65,8 @@ func (c *Count) RecoversIn(now int64) time.Duration {
 	return timeUntil(v.at, c.Limit.span(v), now)
 }
 
-// Changed reports whether the count has changed since it was collected, so that CollectOne
-// would return its change.
+// Changed reports whether, at the time of the Export, the count had changed since it was
+// collected, so that CollectOne would have returned its change.
 func (c *Count) Changed() bool { return c.changed }
 
 func (c *Count) clear() {
@@ -322,9 +322,8 @@ func (l *Limit) spendOnTop(c *cell, g *log, now, units int64, most uint64) (used
 }
 
 // SpendElsewhere records units that were spent on another node, in the same way as Debit without
-// MaxOfCopies.
-// Negative units were refunded on another node, and are recorded in the same way as in Refund
-// without a receipt. The count changes, but the change has no units.
+// MaxOfCopies. Negative units were refunded on another node, and are recorded in the same way as
+// in Refund without a receipt. The count changes, but the change has no units.
 func (s *Store) SpendElsewhere(id ID, l *Limit, now, units int64) {
 	if units > 0 {
 		s.debit(id, l, now, units, false)
@@ -350,8 +349,8 @@ func (s *Store) Used(id ID, now int64) (used int64, l Limit, ok bool) {
 	return int64(u), l, true
 }
 
-// RecoversIn returns the time until no unit of id counts any more, 0 if none counts at the time now. The limit
-// that last judged the count determines it, and not the numbers of the next ask.
+// RecoversIn returns the time until no unit of id counts any more, or 0 if no unit counts at the time now. The
+// limit that last judged the count determines this time, and not the numbers of the next ask.
 func (s *Store) RecoversIn(id ID, now int64) (d time.Duration) {
 	sh, i := s.lockSlot(id)
 	if i >= 0 {
@@ -379,7 +378,7 @@ func (s *Store) Judge(id ID) (l Limit, exists bool) {
 // piece. The first cursor is 0, and the scan ends when the returned cursor is 0. A piece is a snapshot of a
 // shard that is not empty. A large store has 1,024 shards. IDs of recovered counts may be
 // included. IDs that are inserted during the scan may be missing; with Track, they are
-// recorded as changes.
+// recorded as changes, unless Import has inserted them.
 func (s *Store) Scan(cursor uint64, ids []ID) (next uint64, _ []ID) {
 	shards := uint64(len(s.shards))
 	for n := len(ids); cursor < shards && len(ids) == n; cursor++ {

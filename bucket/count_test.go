@@ -52,7 +52,7 @@ func (k *count) convert(to Limit, now int64) {
 	}
 }
 
-// used returns the number of units that count at the time now, as the rule of admission uses it.
+// used returns the number of units that count at the time now.
 func (k *count) used(now int64) int64 {
 	h := open(k.g)
 	_, used := k.advance(k.c, &h, now)
@@ -296,7 +296,7 @@ func checkReset(t require.TestingT, k *count, now int64) {
 	require.Positive(t, r.ResetAfter)
 	require.GreaterOrEqual(t, r.ResetAfter, r.RetryAfter)
 	if timeSince(now, then) > math.MaxInt64 {
-		return // saturated
+		return // the time from now to then does not fit in a Duration
 	}
 	require.Equal(t, then, after(now, uint64(r.ResetAfter)))
 	if then < math.MaxInt64 {

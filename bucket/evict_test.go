@@ -106,7 +106,7 @@ func TestDeniedCountsOutliveAFlood(t *testing.T) {
 
 func TestNewCountIsAlwaysStored(t *testing.T) {
 	for _, c := range []struct{ max, shards int }{{1, 1}, {1, 64}, {2, 2}, {2, 64}, {30, 1}, {40, 8}, {200, 1}} {
-		for _, lasts := range []time.Duration{time.Second, time.Hour} { // shorter than the other counts, or as long
+		for _, lasts := range []time.Duration{time.Second, time.Hour} { // the Per of the new counts; the other counts have an hour
 			t.Run(fmt.Sprint(c.max, " in ", c.shards, " for ", lasts), func(t *testing.T) {
 				s, all := newStore(c.max, c.shards), ids(c.max+200)
 				denyAll(s, all[:c.max], &Limit{Rate: 1, Per: time.Hour})

@@ -126,7 +126,8 @@ func leasesAdmitNoMore(t *rapid.T) {
 	var takes []granted
 	failedOver := int64(0) // until this time, leases of the previous store may be spent
 
-	// lent returns the lent units that the owner knows of, which are never too few.
+	// lent returns the lent units as the owner counts them: the unspent units, and sometimes
+	// more.
 	lent := func() (out Lease) {
 		for _, h := range leases {
 			if h.closes > now {
@@ -302,7 +303,8 @@ func TestLend(t *testing.T) {
 	}
 }
 
-// The owner can be lost at any time, together with the units that no replica has.
+// A crash of the owner loses the uncollected units, which no replica has. Leases must not raise
+// them above a sixteenth of the capacity.
 func TestLendingStaysWithinTheUncollectedLimit(t *testing.T) {
 	l := Limit{Algorithm: FixedWindow, Rate: 1600, Per: time.Minute}
 	s, id := newStore(10, 1), ID{1, 2}
@@ -318,8 +320,8 @@ func TestLendingStaysWithinTheUncollectedLimit(t *testing.T) {
 	require.EqualValues(t, 80, lend())
 }
 
-// The entry of a lease in a log may be older than the newest units, which a refund skips. In
-// this case the refund removes units from the entry of the lease.
+// A refund without a receipt skips as many of the newest units as are lent. If the skipped units
+// are newer than the entry of the lease in a log, the refund removes units from that entry.
 func TestReturnedLeaseIsCompleteDespiteRefund(t *testing.T) {
 	for _, algorithm := range []Algorithm{SlidingWindow, FixedWindow, SlidingLog} {
 		t.Run(algorithm.String(), func(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-go/weir/internal/testenv"
 )
 
-// entries reads a log from the front and from the back, which must agree.
+// entries reads a log from the front and from the back, and requires the same entries.
 func entries(t require.TestingT, c *cell, g *log) (list []admission) {
 	at, off := int64(c.y), g.head
 	for off < len(g.buf) && c.x > 0 {

@@ -17,8 +17,8 @@ type oracle interface {
 	// spend adds n units and returns the receipt.
 	spend(now, n int64) Receipt
 	refund(now, n int64, r Receipt, onlyIfLast bool) bool
-	// debitAt adds n units to the units of the receipt, and reports whether these still
-	// count.
+	// debitAt adds n units to the units of the receipt, and reports whether the units of the
+	// receipt still count.
 	debitAt(now, n int64, r Receipt) bool
 }
 

@@ -12,8 +12,8 @@ import (
 	"github.com/weir-go/weir/internal/testenv"
 )
 
-// searchIDs returns IDs found by an attacker who knows the hash function: the IDs of a
-// sequence that choose accepts.
+// searchIDs returns IDs found by an attacker who knows the hash function: the IDs of a random
+// sequence that the function choose accepts.
 func searchIDs(n int, choose func(ID) bool) []ID {
 	rng := rand.New(rand.NewPCG(11, 12))
 	found := make([]ID, 0, n)
@@ -112,7 +112,7 @@ func TestSimilarIDsSpreadLikeRandomIDs(t *testing.T) {
 	}
 }
 
-// shapeIDs returns IDs like those of an attacker, without the search.
+// shapeIDs returns n IDs, each changed by the function as to look like an ID of an attacker.
 func shapeIDs(n int, as func(ID) ID) []ID {
 	all := ids(n)
 	for i := range all {

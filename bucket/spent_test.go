@@ -33,7 +33,7 @@ func TestReceiptsFollowTheirCountToAnotherStore(t *testing.T) {
 		}
 		var c Count
 		a.Export(id, now, Mark{}, &c)
-		ahead := rapid.Int64Range(int64(time.Hour), int64(24*time.Hour)).Draw(t, "ahead") // no window by one clock is a window by the other clock
+		ahead := rapid.Int64Range(int64(time.Hour), int64(24*time.Hour)).Draw(t, "ahead") // so large that no window begins at the same time by both clocks
 		b.Import(id, sendCount(t, &c), now+ahead, 0)
 		for _, k := range rapid.Permutation(indices(len(takes))).Draw(t, "order") {
 			now += rapid.Int64Range(0, per/8).Draw(t, "later")
@@ -85,8 +85,8 @@ func TestEndedWindowsAreNotRefundedOrDebited(t *testing.T) {
 	}
 }
 
-// The entries of a log are slightly later in the receiving store. A refund returns the same
-// number of units all the same.
+// The entries of a log have slightly later times in the receiving store. A refund still returns
+// all of the units.
 func TestRefundNearLogEntriesLosesNoUnit(t *testing.T) {
 	l := Limit{Algorithm: SlidingLog, Rate: 100, Per: time.Minute}
 	s, id := newStore(10, 1), ID{1, 2}

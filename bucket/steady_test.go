@@ -9,9 +9,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// steadyTime returns the time of the k-th ask of a caller that asks steadily, at a multiple of
-// the rate, in whole nanoseconds. phase is from 0 to Rate·often − 1, in corresponding
-// fractions of a nanosecond.
+// steadyTime returns the time of the k-th ask of a caller that asks steadily, at often times the
+// rate, in whole nanoseconds. The argument phase, from 0 to Rate·often − 1, shifts all asks by
+// phase/(Rate·often) nanoseconds before the times are rounded down.
 func steadyTime(l *Limit, from, often, phase, k int64) int64 {
 	hi, lo := bits.Mul64(uint64(k), uint64(l.Per))
 	lo, carry := bits.Add64(lo, uint64(phase), 0)

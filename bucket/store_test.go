@@ -184,7 +184,7 @@ func checkStore(t require.TestingT, s *Store) {
 	require.LessOrEqual(t, int64(total), s.max)
 }
 
-// someLimits returns the limits that the properties select from: all algorithms, each with
+// someLimits returns the limits from which the property tests draw: all algorithms, each with
 // several rates, periods and versions.
 func someLimits() []Limit {
 	var limits []Limit

@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The members in these tests, and the start of the series of the store.
+// In these tests, the store belongs to the member me, and its series is begun.
 const (
 	me, another = uint64(7), uint64(8)
 	begun       = int64(1000)
@@ -46,8 +46,8 @@ func TestUnitsBeforeTrackBelongToTracker(t *testing.T) {
 	require.Equal(t, Total{me, begun, 2}, totalOf(t, s, id))
 }
 
-// The arriving total belongs to an older copy of a count of this store, or is the current
-// total.
+// Each case sets or imports the total t. If t belongs to an older copy of a count of this store,
+// the count gets a total above all earlier totals of this store.
 func TestOwnTotalNeverFalls(t *testing.T) {
 	l := &Limit{Rate: 100, Per: time.Hour}
 	for name, c := range map[string]struct{ t, held, forgotten Total }{
@@ -116,8 +116,8 @@ func TestManyOriginsUseNoMemoryPerCount(t *testing.T) {
 	}
 }
 
-// said is a total that was reported for an ID. units describes the units that the total
-// included: the number of units that were folded into it in one life of the count.
+// said is a total that was reported for an ID. units describes the units that a total includes:
+// the number of units that were folded into the total in one life of the count.
 type (
 	said struct {
 		id ID
@@ -146,13 +146,13 @@ func TestTotalAlwaysIncludesTheSameUnits(t *testing.T) {
 			stands = map[said]units{}
 			most   = map[said]uint32{} // highest total of an ID in a series
 			is     = map[ID]Total{}    // totals of the counts in the store
-			has    = map[ID]units{}    // the units of the counts whose Total has the Origin of this store, the constant me
+			has    = map[ID]units{}    // units of the counts whose Total has the Origin me
 			copies = map[ID]copied{}
 		)
 		s.Track(me, begun, nil)
-		// look compares the totals of all counts. If id was imported, its total may be the
-		// total of the copy.
-		look := func(imported bool, of ID) {
+		// look checks the totals of all counts. If imported is set, the count of the ID target
+		// was imported, so its total may be the total of the copy.
+		look := func(imported bool, target ID) {
 			for _, id := range all {
 				w, held := s.TotalOf(id)
 				before, was := is[id]
@@ -163,9 +163,9 @@ func TestTotalAlwaysIncludesTheSameUnits(t *testing.T) {
 				case !held || w.Origin != me:
 					delete(has, id)
 					continue
-				case imported && id == of && w == c.Total:
+				case imported && id == target && w == c.Total:
 					has[id] = c.units
-				case !was || before.Origin != me || imported && id == of:
+				case !was || before.Origin != me || imported && id == target:
 					lives++
 					has[id] = units{lives, 0}
 				}

@@ -66,7 +66,7 @@ func (s *Store) TakeAllParts(asks []Ask, wholes []*Limit, now int64, results []R
 			a := &asks[i]
 			sh, h := s.locate(a.ID)
 			if c, l := sh.lookup(a.ID, h, &s.placement, a.Limit, now); c != nil {
-				results[i] = l.take(&c.cell, sh.logOf(l, c), now, a.Units)
+				results[i] = l.takeUnits(&c.cell, sh.logOf(l, c), now, a.Units)
 				if results[i].Allowed && a.Units > 0 {
 					s.note(sh, c, l, a.Units)
 				}

@@ -72,7 +72,7 @@ func TestWindowAdmitsDocumentedMaximum(t *testing.T) {
 					require.True(t, k.refund(origin+ask.t, -ask.units, first, false))
 					continue
 				}
-				r := k.take(origin+ask.t, ask.units)
+				r := k.takeUnits(origin+ask.t, ask.units)
 				if i == 0 {
 					first = r.Receipt
 				}
@@ -134,7 +134,7 @@ func TestNoWindowAdmitsMoreThanItsBound(t *testing.T) {
 				continue
 			}
 			units := drawUnits(t, &l)
-			if r := k.take(now, units); r.Allowed {
+			if r := k.takeUnits(now, units); r.Allowed {
 				list = append(list, taken{admission{now, units}, r.Receipt, refunds})
 			}
 		}

@@ -175,10 +175,10 @@ func (s *Store) Touch(id ID) {
 	sh.mu.Unlock()
 }
 
-// Rest reports whether there are no changes to collect. If so, the next change sends a single
-// signal to wake, unless the channel is full. A change that Rest does not see is signalled,
+// WakeOnChange reports whether there are no changes to collect. If so, the next change sends a single
+// signal to wake, unless the channel is full. A change that WakeOnChange does not see is signalled,
 // so the caller need not collect before it waits. A store without Track has no changes.
-func (s *Store) Rest(wake chan<- struct{}) bool {
+func (s *Store) WakeOnChange(wake chan<- struct{}) bool {
 	t := s.tracker.Load()
 	if t == nil {
 		return true
@@ -290,7 +290,7 @@ func (ch *changes) hurry(c *slot) {
 	}
 }
 
-// raise sets the bit of the shard. The first change after Rest sends the signal.
+// raise sets the bit of the shard. The first change after WakeOnChange sends the signal.
 func (ch *changes) raise(shards []atomic.Uint64) {
 	word, bit := &shards[ch.shard/64], uint64(1)<<(ch.shard%64)
 	if word.Load()&bit != 0 {

@@ -62,7 +62,7 @@ func TestCollectReturnsSpentUnits(t *testing.T) {
 			units := rapid.OneOf(rapid.Int64Range(0, 12), rapid.SampledFrom([]int64{1<<31 - 1, 1 << 31, 1 << 33})).Draw(t, "units")
 			switch op := rapid.SampledFrom([]string{"take", "take", "debit", "refund", "elsewhere", "reset", "touch", "all", "collect", "parts", "one", "hurried"}).Draw(t, "op"); op {
 			case "take":
-				r := m.take(id, &l, now, units)
+				r := m.takeUnits(id, &l, now, units)
 				require.Equal(t, r, s.Take(id, &l, now, units))
 				if r.Allowed && units > 0 {
 					note(id, units)
@@ -105,7 +105,7 @@ func TestCollectReturnsSpentUnits(t *testing.T) {
 				asks := []Ask{{ids[0], &l, units, false}, {ids[5], &l, units, false}}
 				if s.TakeAll(asks, now, make([]Result, 2)) {
 					for _, a := range asks {
-						require.True(t, m.take(a.ID, &l, now, units).Allowed)
+						require.True(t, m.takeUnits(a.ID, &l, now, units).Allowed)
 						if units > 0 {
 							note(a.ID, units)
 						}
@@ -338,7 +338,7 @@ func (s *Store) collectAll(hurried bool, list []Change) []Change {
 	return list
 }
 
-func TestRestSignalsTheNextChange(t *testing.T) {
+func TestWakeOnChangeSignalsNextChangeOnly(t *testing.T) {
 	limit := Limit{Algorithm: FixedWindow, Rate: 100, Per: time.Minute}
 	for name, change := range map[string]func(s *Store, id ID){
 		"a take":               func(s *Store, id ID) { s.Take(id, &limit, 0, 1) },
@@ -348,25 +348,25 @@ func TestRestSignalsTheNextChange(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, wake := newStore(1<<16, 128), make(chan struct{}, 1)
-			require.True(t, s.Rest(wake), "a store without Track has no changes")
+			require.True(t, s.WakeOnChange(wake), "a store without Track has no changes")
 			s.Track(1, 1, nil)
-			require.True(t, s.Rest(wake))
+			require.True(t, s.WakeOnChange(wake))
 			require.Empty(t, wake)
 			change(s, ID{1, 1})
 			require.Len(t, wake, 1)
 			<-wake
 			change(s, ID{1 << 63, 2})
 			require.Empty(t, wake, "only the first change is signalled")
-			require.False(t, s.Rest(wake), "there are uncollected changes")
+			require.False(t, s.WakeOnChange(wake), "there are uncollected changes")
 			s.Collect(0, math.MaxInt, false, nil)
-			require.True(t, s.Rest(wake))
+			require.True(t, s.WakeOnChange(wake))
 			require.Empty(t, wake)
 		})
 	}
 }
 
-// A change that is concurrent with Rest is either seen by Rest or signalled.
-func TestRestMissesNoChange(t *testing.T) {
+// A change that is concurrent with WakeOnChange is either seen by the call or signalled.
+func TestWakeOnChangeMissesNoChange(t *testing.T) {
 	limit := Limit{Algorithm: FixedWindow, Rate: 1 << 20, Per: time.Hour}
 	s, wake := newStore(1<<16, 128), make(chan struct{}, 1)
 	s.Track(1, 1, nil)
@@ -383,7 +383,7 @@ func TestRestMissesNoChange(t *testing.T) {
 		for _, c := range list {
 			units += c.Units
 		}
-		if s.Rest(wake) && units < changes {
+		if s.WakeOnChange(wake) && units < changes {
 			select {
 			case <-wake:
 			case <-time.After(time.Minute):

@@ -34,7 +34,7 @@ func TestConversionKeepsUsedUnits(t *testing.T) {
 				}
 			default:
 				checkRetryAfter(t, k, now, units)
-				k.take(now, units)
+				k.takeUnits(now, units)
 			}
 			checkReset(t, k, now)
 		}
@@ -45,8 +45,8 @@ func TestConvertedCounts(t *testing.T) {
 	second := int64(time.Second)
 	convert := func(from, to Limit) *count {
 		k := newCount(from)
-		require.True(t, k.take(origin, 3).Allowed)
-		require.True(t, k.take(origin+second/2, 3).Allowed)
+		require.True(t, k.takeUnits(origin, 3).Allowed)
+		require.True(t, k.takeUnits(origin+second/2, 3).Allowed)
 		k.convert(to, origin+second/2)
 		return k
 	}
@@ -93,7 +93,7 @@ func TestConvertedCounts(t *testing.T) {
 	})
 	t.Run("level before and after a new rate", func(t *testing.T) {
 		k := newCount(token)
-		k.take(origin, 10)
+		k.takeUnits(origin, 10)
 		to := token
 		to.Rate, to.Burst = 60, 10
 		k.convert(to, origin+30*second)
@@ -102,14 +102,14 @@ func TestConvertedCounts(t *testing.T) {
 	})
 	t.Run("fraction of a bucket", func(t *testing.T) {
 		k := newCount(Limit{Algorithm: TokenBucket, Rate: 1, Per: 4 * time.Second, Burst: 10})
-		k.take(origin, 2)
+		k.takeUnits(origin, 2)
 		k.convert(Limit{Algorithm: LeakyBucket, Rate: 1, Per: 8 * time.Second, Burst: 10}, origin+second)
 		require.Equal(t, origin+second+14*second, k.recoveryTime(), "1 3/4 units at 8 s each")
 	})
 	t.Run("clock that steps back", func(t *testing.T) {
 		for _, a := range algorithms {
 			k := newCount(Limit{Algorithm: a, Rate: 10, Per: time.Second})
-			k.take(origin, 10)
+			k.takeUnits(origin, 10)
 			k.convert(Limit{Algorithm: (a + 1) % 3, Rate: 10, Per: time.Minute}, origin-int64(time.Hour))
 			require.GreaterOrEqual(t, k.recoveryTime(), origin+60*second, "%v", a)
 		}

@@ -10,13 +10,13 @@ import (
 // do not allocate, except when the buffer of a log grows or shrinks. Negative units are
 // treated as zero.
 
-// take spends units if there is room for them. Otherwise the count does not change.
-func (l *Limit) take(c *cell, g *log, now, units int64) (r Result) {
+// takeUnits spends units if there is room for them. Otherwise the count does not change.
+func (l *Limit) takeUnits(c *cell, g *log, now, units int64) (r Result) {
 	l.takeInto(c, g, now, units, &r)
 	return r
 }
 
-// takeInto is like take, but writes all fields of the result to r.
+// takeInto is like takeUnits, but writes all fields of the result to r.
 func (l *Limit) takeInto(c *cell, g *log, now, units int64, r *Result) {
 	h := open(g)
 	v, used := l.advance(*c, &h, now)
@@ -64,7 +64,7 @@ func (l *Limit) debit(c *cell, g *log, now, units int64) (r Result, counted int6
 	return r, int64(n)
 }
 
-// peek changes nothing. Allowed and RetryAfter are those that take would have. Remaining and
+// peek changes nothing. Allowed and RetryAfter are those that takeUnits would return. Remaining and
 // ResetAfter describe the count as it is, and there is no Receipt.
 func (l *Limit) peek(c *cell, g *log, now, units int64) Result {
 	h := open(g)

@@ -25,7 +25,7 @@ func newCount(l Limit) *count {
 	return k
 }
 
-func (k *count) take(now, units int64) Result { return k.Limit.take(&k.c, k.g, now, units) }
+func (k *count) takeUnits(now, units int64) Result { return k.Limit.takeUnits(&k.c, k.g, now, units) }
 func (k *count) debit(now, units int64) Result {
 	r, _ := k.Limit.debit(&k.c, k.g, now, units)
 	return r
@@ -140,7 +140,7 @@ func agreesWithOracle(t *rapid.T) {
 		switch op := rapid.SampledFrom([]string{"take", "take", "take", "take", "peek", "debit", "debit at", "refund"}).Draw(t, "op"); op {
 		case "take":
 			checkRetryAfter(t, k, now, units)
-			r := k.take(now, units)
+			r := k.takeUnits(now, units)
 			require.Equal(t, fits, r.Allowed, "take")
 			if !fits && units <= capacity {
 				checkGrantedAt(t, o, &l, now, units, r)
@@ -267,7 +267,7 @@ func checkWhole(t *rapid.T, o oracle, l *Limit, now, units int64, r Result) {
 // checkRetryAfter checks RetryAfter on copies of the count: the same ask must be admitted at
 // RetryAfter, and denied one nanosecond earlier.
 func checkRetryAfter(t require.TestingT, k *count, now, units int64) {
-	r := k.clone().take(now, units)
+	r := k.clone().takeUnits(now, units)
 	require.Equal(t, r.RetryAfter, k.peek(now, units).RetryAfter)
 	switch {
 	case r.Allowed:
@@ -277,8 +277,8 @@ func checkRetryAfter(t require.TestingT, k *count, now, units int64) {
 	default:
 		require.Positive(t, r.RetryAfter)
 		if then := after(now, uint64(r.RetryAfter)); then < math.MaxInt64 && r.RetryAfter < math.MaxInt64 {
-			require.False(t, k.clone().take(then-1, units).Allowed, "%+v admits %d before RetryAfter %d", k, units, r.RetryAfter)
-			require.True(t, k.clone().take(then, units).Allowed, "%+v denies %d at RetryAfter %d", k, units, r.RetryAfter)
+			require.False(t, k.clone().takeUnits(then-1, units).Allowed, "%+v admits %d before RetryAfter %d", k, units, r.RetryAfter)
+			require.True(t, k.clone().takeUnits(then, units).Allowed, "%+v denies %d at RetryAfter %d", k, units, r.RetryAfter)
 		}
 	}
 }
@@ -302,7 +302,7 @@ func checkReset(t require.TestingT, k *count, now int64) {
 	if then < math.MaxInt64 {
 		require.Zero(t, k.used(then))
 		require.Positive(t, k.used(then-1))
-		require.Equal(t, newCount(*k.Limit).take(then, 1), k.clone().take(then, 1), "an empty count is equivalent to no count")
+		require.Equal(t, newCount(*k.Limit).takeUnits(then, 1), k.clone().takeUnits(then, 1), "an empty count is equivalent to no count")
 	}
 }
 
@@ -334,7 +334,7 @@ func nothingPanics(t *rapid.T) {
 	}
 	for range 10 {
 		now, units := anyInt.Draw(t, "now"), anyInt.Draw(t, "units")
-		for _, r := range []Result{k.peek(now, units), k.take(now, units), k.debit(now, units)} {
+		for _, r := range []Result{k.peek(now, units), k.takeUnits(now, units), k.debit(now, units)} {
 			require.GreaterOrEqual(t, r.Remaining, int64(0))
 			require.GreaterOrEqual(t, r.RetryAfter, time.Duration(0))
 			require.GreaterOrEqual(t, r.ResetAfter, time.Duration(0))
@@ -353,17 +353,17 @@ func nothingPanics(t *rapid.T) {
 func TestEmptyShareDeniesWithRetryAfterPer(t *testing.T) {
 	for _, a := range algorithms {
 		k := newCount(Limit{Algorithm: a, Rate: 0, Per: time.Second})
-		r := k.take(origin, 1)
+		r := k.takeUnits(origin, 1)
 		require.False(t, r.Allowed, a)
 		require.Equal(t, time.Second, r.RetryAfter, a)
 		require.Zero(t, r.Limit)
 	}
 	k := newCount(Limit{Algorithm: TokenBucket, Rate: 33, Per: time.Second, Burst: -1})
-	require.Equal(t, Result{RetryAfter: time.Second, ResetAfter: time.Second}, k.take(origin, 1), "a share of the Rate, without a Burst")
+	require.Equal(t, Result{RetryAfter: time.Second, ResetAfter: time.Second}, k.takeUnits(origin, 1), "a share of the Rate, without a Burst")
 
 	k = newCount(Limit{Algorithm: TokenBucket, Rate: 0, Per: time.Second, Burst: 2})
-	require.True(t, k.take(origin, 2).Allowed)
-	r := k.take(origin+int64(maxPer), 1)
+	require.True(t, k.takeUnits(origin, 2).Allowed)
+	r := k.takeUnits(origin+int64(maxPer), 1)
 	require.False(t, r.Allowed, "a Rate of 0 never refills")
 	require.Equal(t, time.Second, r.RetryAfter)
 	require.Equal(t, time.Duration(math.MaxInt64), r.ResetAfter)

@@ -55,7 +55,7 @@ func logKeepsItsEntries(t *rapid.T) {
 			require.Equal(t, o.refund(now, units, r, false), k.refund(now, units, r, false))
 		} else if op == 1 {
 			require.Equal(t, o.refund(now, units, 0, false), k.refund(now, units, 0, false))
-		} else if k.take(now, units).Allowed {
+		} else if k.takeUnits(now, units).Allowed {
 			require.LessOrEqual(t, ceil(o.used(now))+units, l.Rate)
 			o.spend(now, units)
 		}
@@ -129,7 +129,7 @@ func TestLogIsCompact(t *testing.T) {
 		k := newCount(Limit{Algorithm: SlidingLog, Rate: test.rate, Per: test.per})
 		now := origin
 		for range 3 * test.rate {
-			k.take(now, 1)
+			k.takeUnits(now, 1)
 			now += int64(test.per) / test.rate
 		}
 		live := float64(len(k.g.buf)-k.g.head) / float64(k.c.x)
@@ -143,12 +143,12 @@ func TestLogReleasesMemoryAfterBurst(t *testing.T) {
 	now := origin
 	for range maxLogged / 2 {
 		now += 10
-		require.True(t, k.take(now, 1).Allowed)
+		require.True(t, k.takeUnits(now, 1).Allowed)
 	}
 	full := cap(k.g.buf)
 	for range full {
 		now += int64(10 * time.Millisecond)
-		require.True(t, k.take(now, 1).Allowed)
+		require.True(t, k.takeUnits(now, 1).Allowed)
 	}
 	require.Less(t, cap(k.g.buf), full/50)
 }

@@ -47,14 +47,14 @@ func TestSteadyOrWaitingCallerIsGrantedTheRate(t *testing.T) {
 		phase := rapid.Int64Range(0, l.Rate*often-1).Draw(t, "phase")
 		granted := int64(0)
 		for i := range periods * l.Rate * often {
-			if steady.take(steadyTime(&l, from, often, phase, i), 1).Allowed {
+			if steady.takeUnits(steadyTime(&l, from, often, phase, i), 1).Allowed {
 				granted++
 			}
 		}
 		require.GreaterOrEqual(t, granted, periods*l.Rate)
 		granted = 0
 		for now := from; now < from+periods*int64(l.Per); {
-			if r := waiting.take(now, 1); r.Allowed {
+			if r := waiting.takeUnits(now, 1); r.Allowed {
 				granted++
 			} else {
 				now += int64(r.RetryAfter)
@@ -69,7 +69,7 @@ func TestSteadyOrWaitingCallerIsGrantedTheRate(t *testing.T) {
 func grantsSteadily(k *count, from int64) bool {
 	k = k.clone()
 	for i := range 4 * k.Rate {
-		if !k.take(steadyTime(k.Limit, from, 1, 0, i), 1).Allowed {
+		if !k.takeUnits(steadyTime(k.Limit, from, 1, 0, i), 1).Allowed {
 			return false
 		}
 	}
@@ -88,7 +88,7 @@ func drawUsed(t *rapid.T, l Limit) (k *count, now int64) {
 		case "debit":
 			k.debit(now, units)
 		default:
-			k.take(now, units)
+			k.takeUnits(now, units)
 		}
 	}
 	return k, now
@@ -106,7 +106,7 @@ func TestSteadyCallerIsGrantedAllFromResetAfter(t *testing.T) {
 // and all 100 after another 59 seconds.
 func TestSlidingWindowStatesWhenAllUnitsAreFree(t *testing.T) {
 	k := newCount(Limit{Algorithm: SlidingWindow, Rate: 100, Per: time.Minute})
-	r := k.take(origin, 50)
+	r := k.takeUnits(origin, 50)
 	require.Equal(t, 2*time.Minute-time.Minute/50, r.ResetAfter.Round(time.Microsecond))
 	require.EqualValues(t, 51, k.peek(origin+int64(time.Minute), 1).Remaining)
 	require.EqualValues(t, 99, k.peek(origin+int64(r.ResetAfter)-1, 1).Remaining)

@@ -293,7 +293,7 @@ func (s *Store) lockSlot(id ID) (sh *shard, i int) {
 // takeFirst is like Take, for an ID that sh does not have. sh must be locked.
 func (s *Store) takeFirst(sh *shard, id ID, l *Limit, now, units int64) Result {
 	c := sh.newSlot(id, l)
-	r := l.take(&c.cell, sh.logOf(l, &c), now, units)
+	r := l.takeUnits(&c.cell, sh.logOf(l, &c), now, units)
 	if r.Allowed {
 		if units > 0 {
 			s.note(sh, &c, l, units)

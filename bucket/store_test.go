@@ -56,9 +56,9 @@ func (m model) count(id ID, l *Limit, now int64) (*modelCount, *Limit) {
 	return c, l
 }
 
-func (m model) take(id ID, l *Limit, now, units int64) Result {
+func (m model) takeUnits(id ID, l *Limit, now, units int64) Result {
 	c, l := m.count(id, l, now)
-	r := l.take(&c.cell, c.entries(l), now, units)
+	r := l.takeUnits(&c.cell, c.entries(l), now, units)
 	if r.Allowed {
 		m[id] = c
 	}
@@ -232,7 +232,7 @@ func storeAgreesWithAMap(t *rapid.T) {
 		switch op := rapid.SampledFrom([]string{"take", "take", "take", "debit", "peek", "refund", "reset", "all", "compact"}).Draw(t, "op"); op {
 		case "take":
 			r := s.Take(id, &l, now, units)
-			require.Equal(t, m.take(id, &l, now, units), r)
+			require.Equal(t, m.takeUnits(id, &l, now, units), r)
 			receipts = append(receipts, r.Receipt)
 		case "debit":
 			require.Equal(t, m.debit(id, &l, now, units), s.Debit(id, &l, now, units))
@@ -257,7 +257,7 @@ func storeAgreesWithAMap(t *rapid.T) {
 			}
 			for i, a := range asks {
 				if all {
-					want[i] = m.take(a.ID, a.Limit, now, a.Units)
+					want[i] = m.takeUnits(a.ID, a.Limit, now, a.Units)
 				}
 			}
 			got := make([]Result, len(asks))

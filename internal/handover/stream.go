@@ -160,7 +160,7 @@ func (h *Handover) mayRest(v *view.View) bool {
 			return false
 		}
 	}
-	return h.cfg.Counts.Rest(h.stirred)
+	return h.cfg.Counts.WakeOnChange(h.stirred)
 }
 
 // restFor returns the maximum duration of a rest, which is short only if there are tallies or

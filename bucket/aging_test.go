@@ -69,7 +69,7 @@ func TestLimitCodeContainsDurableAndMaxOfCopies(t *testing.T) {
 }
 
 // A store whose clock is behind the clock of the exporting store still sees all used units.
-func TestCalendarWindowIsUsedByAnyClock(t *testing.T) {
+func TestSlowClockSeesAllCalendarUnits(t *testing.T) {
 	id, now := ID{1, 2}, int64(1_700_000_000_000_000_000)
 	limit := Limit{Algorithm: FixedWindow, Rate: 10, Per: 24 * time.Hour, Start: now - int64(time.Hour)}
 	s := NewStore(10, Salt{})

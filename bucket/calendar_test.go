@@ -17,10 +17,10 @@ func calendarOf(lengths []int64) (starts []int64) {
 	return starts
 }
 
-// TestCalendarWindowsKeepTheLatestName compares a count that moves between stores with a list
+// TestCalendarCountKeepsLatestStart compares a count that moves between stores with a list
 // of used units for each window. Every asking node and every store has its own clock, and
 // some clocks step.
-func TestCalendarWindowsKeepTheLatestName(t *testing.T) {
+func TestCalendarCountKeepsLatestStart(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const days = 12
 		starts := calendarOf(rapid.SliceOfN(rapid.Int64Range(23, 25), days, days).Draw(t, "hours"))
@@ -95,7 +95,7 @@ func TestCalendarWindowsKeepTheLatestName(t *testing.T) {
 	})
 }
 
-func TestCalendarWindows(t *testing.T) {
+func TestCalendarWindowsKeepDebtsAndUnits(t *testing.T) {
 	day := func(start int64) *Limit {
 		return &Limit{Algorithm: FixedWindow, Rate: 10, Per: 24 * time.Hour, Start: start}
 	}

@@ -41,7 +41,7 @@ func TestConversionKeepsUsedUnits(t *testing.T) {
 	})
 }
 
-func TestConvertedCounts(t *testing.T) {
+func TestConversionKeepsWindowsAndLevels(t *testing.T) {
 	second := int64(time.Second)
 	convert := func(from, to Limit) *count {
 		k := newCount(from)

@@ -266,7 +266,7 @@ func storedCount(s *Store, id ID, l *Limit, now int64) (v cell, used uint64, jud
 	return v, used, l
 }
 
-func TestLend(t *testing.T) {
+func TestLendLimitsUnitsAndTerm(t *testing.T) {
 	const ms = time.Millisecond
 	for _, test := range []struct {
 		name  string

@@ -94,7 +94,7 @@ func drawUsed(t *rapid.T, l Limit) (k *count, now int64) {
 	return k, now
 }
 
-func TestSteadyCallerIsGrantedAllFromResetAfter(t *testing.T) {
+func TestSteadyCallerIsNeverDeniedAfterReset(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		k, now := drawUsed(t, drawSteady(t))
 		r := k.peek(now, 1)

@@ -438,7 +438,7 @@ func concurrentTakes(t *testing.T, l *Limit, all []ID) {
 	require.True(t, spent, "no key ran out, so nothing was denied")
 }
 
-func TestEverChangingLimitsStayBounded(t *testing.T) {
+func TestChangingLimitsUseBoundedMemory(t *testing.T) {
 	s := newStore(100, 1)
 	all := ids(10)
 	l := Limit{Algorithm: TokenBucket, Rate: 1000, Per: time.Hour}
@@ -473,7 +473,7 @@ func TestBytesFollowTheNumberOfCounts(t *testing.T) {
 	require.Less(t, s.Bytes(), full/4)
 }
 
-func TestChecksOnHeldCountsAllocateNothing(t *testing.T) {
+func TestCheckOfStoredCountAllocatesNothing(t *testing.T) {
 	all := ids(100)
 	for _, tracked := range []bool{false, true} {
 		for _, a := range algorithms {

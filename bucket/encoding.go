@@ -63,7 +63,7 @@ func (c *Count) Parse(b []byte) (rest []byte, err error) {
 		if !limit.Algorithm.isBucket() {
 			c.y = min(c.y, maxUsed)
 		} else if c.y >= limit.per() {
-			r.fail("a fraction of %d/%d of a unit, which is not below 1", c.y, limit.per())
+			r.fail("the fraction of a unit is %d/%d, and must be below 1", c.y, limit.per())
 		}
 	}
 	if r.err != nil {
@@ -83,7 +83,7 @@ func (c *Count) parseLog(r *reader) {
 	}
 	n := r.uvarint()
 	if n > uint64(len(r.b)) {
-		r.fail("a log of %d bytes, but only %d bytes remain", n, len(r.b))
+		r.fail("the log has %d bytes, but only %d bytes remain", n, len(r.b))
 		return
 	}
 	entries := reader{b: r.b[:n]}
@@ -93,7 +93,7 @@ func (c *Count) parseLog(r *reader) {
 		if v&1 == 1 {
 			u := entries.uvarint()
 			if u&1 == 0 || u == 1 {
-				r.fail("an entry with the units field %d", u)
+				r.fail("an entry of the log has the units field %d, which must be odd and above 1", u)
 			}
 			units = u >> 1
 		}
@@ -106,11 +106,11 @@ func (c *Count) parseLog(r *reader) {
 			delta = 0
 		}
 		if longest := c.Limit.per() + ahead; delta > longest || c.y+delta > longest {
-			r.fail("a log longer than its Per of %v and the time that it may be ahead", c.Limit.Per)
+			r.fail("the log is longer than its Per of %v and the time that its newest entry may be ahead", c.Limit.Per)
 			return
 		}
 		if units = min(units, maxUsed-c.x); units == 0 {
-			r.fail("a log of more than %d units", uint64(maxUsed))
+			r.fail("the log has more than %d units", uint64(maxUsed))
 			return
 		}
 		c.entries = appendEntry(c.entries, delta, units)
@@ -131,7 +131,7 @@ func (r *reader) uvarint() uint64 {
 	}
 	v, k := binary.Uvarint(r.b)
 	if k <= 0 {
-		r.fail("no complete number in the remaining %d bytes", len(r.b))
+		r.fail("the remaining %d bytes contain no complete number", len(r.b))
 		return 0
 	}
 	r.b = r.b[k:]

@@ -60,14 +60,14 @@ func TestParseRejectsInvalidCounts(t *testing.T) {
 		b       []byte
 		message string
 	}{
-		{"empty", Limit{Per: time.Second}, nil, "no complete number in the remaining 0 bytes"},
-		{"truncated count", Limit{Per: time.Second}, []byte{1, 2}, "no complete number in the remaining 0 bytes"},
-		{"unterminated number", Limit{Per: time.Second}, []byte{0xff, 0xff}, "no complete number in the remaining 2 bytes"},
-		{"fraction of a whole unit", Limit{Algorithm: TokenBucket, Per: 5}, []byte{0, 1, 5}, "a fraction of 5/5 of a unit, which is not below 1"},
-		{"missing log", log, []byte{0, 5, 1}, "a log of 5 bytes, but only 1 bytes remain"},
-		{"entry without units", log, []byte{0, 2, 1, 1}, "an entry with the units field 1"},
-		{"entry that differs when read backwards", log, []byte{0, 2, 1, 4}, "an entry with the units field 4"},
-		{"log longer than Per", log, []byte{0, 7, 2, 0xfe, 0xff, 0xff, 0xff, 0xff, 0x0f}, "a log longer than its Per of 1s"},
+		{"empty", Limit{Per: time.Second}, nil, "the remaining 0 bytes contain no complete number"},
+		{"truncated count", Limit{Per: time.Second}, []byte{1, 2}, "the remaining 0 bytes contain no complete number"},
+		{"unterminated number", Limit{Per: time.Second}, []byte{0xff, 0xff}, "the remaining 2 bytes contain no complete number"},
+		{"fraction of a whole unit", Limit{Algorithm: TokenBucket, Per: 5}, []byte{0, 1, 5}, "the fraction of a unit is 5/5, and must be below 1"},
+		{"missing log", log, []byte{0, 5, 1}, "the log has 5 bytes, but only 1 bytes remain"},
+		{"entry without units", log, []byte{0, 2, 1, 1}, "an entry of the log has the units field 1,"},
+		{"entry that differs when read backwards", log, []byte{0, 2, 1, 4}, "an entry of the log has the units field 4,"},
+		{"log longer than Per", log, []byte{0, 7, 2, 0xfe, 0xff, 0xff, 0xff, 0xff, 0x0f}, "the log is longer than its Per of 1s"},
 	} {
 		c := &Count{Limit: test.limit}
 		_, err := c.Parse(test.b)

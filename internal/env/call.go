@@ -11,8 +11,8 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// ErrUnreached is the error of a request whose receiver neither executed it nor got an answer from
-// the member to which it passed the request on.
+// ErrUnreached is the error of a request that the receiver passed on to another member, from which
+// the receiver got no answer. The receiver has not executed the request.
 var ErrUnreached = errors.New("weir: the owner was not reached")
 
 // Call sends a peer a request that is not a check: h, followed by body. It waits for the

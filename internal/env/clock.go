@@ -32,7 +32,7 @@ func NewClock(now func() time.Time) Clock {
 	return c
 }
 
-// OneClock returns a Clock that uses the function read for both times. The clock that it reads must never step.
+// OneClock returns a Clock that uses the function read for both times, which must never step.
 func OneClock(read func() int64) Clock { return Clock{now: read, monotonic: read} }
 
 // Now returns the time of the clock for counts.

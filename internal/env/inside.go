@@ -11,7 +11,7 @@ import (
 type Inside struct {
 	View      func() *view.View
 	Monotonic func() int64            // monotonic time in nanoseconds, as in View
-	Used      func(id [16]byte) int64 // units that are used of the count with the given Limiter.ID on this node, as the owner or as a replica
+	Used      func(id [16]byte) int64 // used units of the count that this node has for a Limiter.ID, as the owner or as a replica
 }
 
 type insideKey struct{}

@@ -10,8 +10,8 @@ import (
 )
 
 // maxErrands is the maximum number of errands that run at a time. Requests of other nodes that need
-// a further errand are handed back. The asker of such a check asks another member, or decides
-// within its own share.
+// a further errand are handed back to the asking node, which asks another member, or decides within
+// its own share.
 const maxErrands = 4096
 
 // Life owns the goroutines of a node: tasks, which run until the node is closed, and errands,
@@ -49,6 +49,7 @@ func (l *Life) Go(task func()) { l.tasks.Go(task) }
 // Repeat runs a task that calls f: at first after the duration first, and then after the duration
 // that the last call has returned. A signal on wake, which may be nil, causes an additional
 // call, with woken set. If f returns 0 in that call, the time of the next call stays the same.
+// If f returns 0 in another call, only signals on wake cause further calls.
 func (l *Life) Repeat(first time.Duration, wake <-chan struct{}, f func(woken bool) (next time.Duration)) {
 	l.Go(func() {
 		tick := time.NewTimer(first)

@@ -2,9 +2,9 @@
 // monotonic clocks of its nodes.
 //
 // The clock of an epoch starts with the node that begins the epoch. A node that meets another epoch
-// adopts the epoch with the greater number, and remembers the relation of their ages. So a moment
-// of a former epoch can still be placed. The time of day of a node is never compared with the time
-// of day of another node.
+// adopts the epoch with the greater number, and remembers the relation of the ages of both epochs. So
+// a moment of a former epoch can still be placed. The time of day of a node is never compared with the
+// time of day of another node.
 //
 // After all nodes have stopped, a node that starts begins a new epoch. The duration of the stop is
 // not known, so the relation to the moments in snapshots leaves it out.
@@ -125,7 +125,7 @@ func (c *Clock) Begin(epoch uint64) {
 func (c *Clock) Meet(s State, now int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	ahead := s.Age - c.moment(now).Age // how much higher the ages of s.Epoch are
+	ahead := s.Age - c.moment(now).Age // by how much the age of s.Epoch exceeds the age of c.epoch
 	switch {
 	case s.Epoch == c.epoch && s.Epoch != 0:
 		c.began -= max(0, ahead) // the clock of a suspended machine may have stopped

@@ -54,7 +54,7 @@ type Members struct {
 	cfg   Config
 	began atomic.Int64 // monotonic time of this node at which the age of the cluster was 0
 
-	wake   chan struct{} // signals that the view has changed
+	wake   chan struct{} // signals a new view or a call of changed
 	agrees atomic.Bool   // all neighbors have responded since the last change
 	mu     sync.Mutex
 	met    map[uint64]bool // whether each neighbor has responded since the last change
@@ -70,8 +70,8 @@ func NewMembers(cfg Config) *Members {
 
 // A node asks another member for the run of the cluster:
 //
-//	request   for how long the cluster counts, in ns | epoch; or nothing
-//	response  for how long the cluster counts, in ns | State
+//	request   Age of the sender, in ns | epoch; or nothing
+//	response  Age of the receiver, in ns | State
 
 // Serve appends the response to a request. If the sender is ahead of this node, this node asks its
 // neighbors. The error is wire.ErrMalformed.

@@ -209,9 +209,9 @@ func (c *Clock) Before(m Moment) int64 {
 	return 0
 }
 
-// Since returns how long ago a moment was, and false if the moment cannot be placed or all nodes
+// TimeSince returns how long ago a moment was, and false if the moment cannot be placed or all nodes
 // have stopped since.
-func (c *Clock) Since(m Moment, now int64) (ago int64, ok bool) {
+func (c *Clock) TimeSince(m Moment, now int64) (ago int64, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	age := c.moment(now).Age

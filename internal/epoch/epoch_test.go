@@ -30,14 +30,14 @@ func TestGreaterOfTwoEpochsIsAdopted(t *testing.T) {
 	require.Equal(t, Moment{5, hour}, small.Now(now))
 	require.Equal(t, small.State(now), great.State(now))
 	for _, c := range []*Clock{small, great} {
-		ago, ok := c.Since(old, now)
+		ago, ok := c.TimeSince(old, now)
 		require.True(t, ok)
 		require.Equal(t, 2*hour, ago)
 		require.Equal(t, hour, c.Before(old), "the present epoch began an hour after this moment")
 	}
-	_, ok := small.Since(Moment{4, 1}, now)
+	_, ok := small.TimeSince(Moment{4, 1}, now)
 	require.False(t, ok, "no clock knows this epoch")
-	_, ok = small.Since(Moment{0, 1}, now)
+	_, ok = small.TimeSince(Moment{0, 1}, now)
 	require.False(t, ok, "a moment of epoch 0 cannot be placed")
 }
 
@@ -53,7 +53,7 @@ func TestMomentsBeforeStopAreOrdered(t *testing.T) {
 		next.Begin(2)
 		require.Equal(t, 4*hour, next.Before(early.Moment))
 		require.Zero(t, next.Before(late.Moment))
-		_, ok := next.Since(late.Moment, 101*hour)
+		_, ok := next.TimeSince(late.Moment, 101*hour)
 		require.False(t, ok)
 
 		// Another node that starts later finds only the early state, and learns the rest from the
@@ -144,7 +144,7 @@ func TestMeetingKeepsOrderOfMoments(t *testing.T) {
 			}
 			for _, c := range clocks {
 				for _, m := range moments {
-					if ago, ok := c.Since(m.Moment, now); ok {
+					if ago, ok := c.TimeSince(m.Moment, now); ok {
 						require.Equal(t, now-m.at, ago)
 					}
 				}

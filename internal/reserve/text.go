@@ -71,7 +71,7 @@ func (m *Reservations) Open(v *Reservation, a *wire.Ask, text string) error {
 	}
 	v.by.Algorithm, v.by.Durable = a.Limit.Algorithm, a.Limit.Durable
 	now := m.cfg.Clock.Monotonic()
-	ago, placed := m.cfg.Run.Since(v.sealed.run, now)
+	ago, placed := m.cfg.Run.TimeSince(v.sealed.run, now)
 	if !placed {
 		ago = max(0, m.cfg.Clock.TimeOfDay()-v.sealed.day)
 	}

@@ -23,8 +23,8 @@ var mediaTypes = [forms]string{"application/problem+json", "application/json", "
 const maxAcceptBytes = 1 << 10
 
 // formFor returns the form that a client prefers (RFC 9110, section 12.5.1). Of several equally
-// preferred forms, it is one that the client names, or else the first. If the client accepts no
-// form, formFor returns asProblem, because a status without a reason is of no use.
+// preferred forms, formFor returns the form that the client names most precisely, or else the first. If
+// the client accepts no form, formFor returns asProblem, because a status without a reason is of no use.
 func formFor(lines []string) form {
 	var (
 		quality  [forms]float64

@@ -45,7 +45,7 @@ type Ended struct {
 	Header  http.Header // header of the response
 }
 
-// ensureAdmission returns the Admission of the request, which it makes if necessary.
+// ensureAdmission returns the Admission of the request, and creates it if necessary.
 func (s *scratch) ensureAdmission(m *Middleware) *Admission {
 	if s.admission == nil {
 		s.admission = &Admission{m: m, functions: s.functions}
@@ -130,7 +130,7 @@ func (a *Admission) bills(f func(*bill)) {
 	}
 }
 
-// abandon returns the units of a request that is not admitted.
+// abandon returns the held and reserved units of a request that is not admitted.
 func (s *scratch) abandon() {
 	a := s.admission
 	s.admission = nil
@@ -178,9 +178,9 @@ func (a *Admission) logEnd(limit string, err error) {
 }
 
 // Wrap returns a ResponseWriter for the handler of r, to be used instead of w. The result reads the
-// cost in the response. It has those of the methods Flush, Hijack and Push that the server offers, but Push
-// only together with Flush, and then not Hijack. http.ResponseController finds the other methods of w. Call
-// Wrap at most once. For a nil Admission it returns w.
+// cost in the response. It has the methods Flush, Hijack and Push if w has them; but it has Push only
+// together with Flush, and never both Push and Hijack. http.ResponseController finds the other methods
+// of w. Call Wrap at most once. For a nil Admission, Wrap returns w.
 func (a *Admission) Wrap(w http.ResponseWriter, r *http.Request) http.ResponseWriter {
 	if a == nil {
 		return w
@@ -190,11 +190,11 @@ func (a *Admission) Wrap(w http.ResponseWriter, r *http.Request) http.ResponseWr
 }
 
 // End releases the holds, and settles the reservations according to the end of the request.
-// After Wrap, the status that was sent takes precedence over that of e, and the Header of e is
-// ignored. If the handler has hijacked the connection, the request ends when the connection is
-// closed, and End settles only the reservations, and only with ExchangeFunctions. If e.Aborted is
-// true, such a request ends at once. Further calls, and calls on a nil Admission, do nothing. End
-// does not wait for other nodes.
+// After Wrap, the status that was sent takes precedence over e.Status, and e.Header is ignored. If the
+// handler has hijacked the connection, the request ends when the connection is closed, or at once if
+// e.Aborted is true. Until the connection is closed, End only settles the reservations of an Exchange
+// with ExchangeFunctions. Further calls, and calls on a nil Admission, do nothing. End does not wait
+// for other nodes.
 func (a *Admission) End(e Ended) {
 	if a == nil {
 		return

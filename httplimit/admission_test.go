@@ -88,7 +88,7 @@ func TestHoldLastsUntilHandlerReturns(t *testing.T) {
 	waitUntilFree(t, h)
 }
 
-// hijack returns the client of a connection that a handler hijacks.
+// hijack sends a request to h, which hijacks the connection, and returns the client's end of the connection.
 func hijack(t *testing.T, h http.Handler) (client net.Conn) {
 	server := httptest.NewServer(h)
 	t.Cleanup(server.Close)
@@ -105,7 +105,7 @@ const oneConnection = "rules:\n- {name: r, key: 'header:X-Who', limit: {algorith
 func TestHoldLastsUntilHijackedConnectionCloses(t *testing.T) {
 	for _, c := range []struct {
 		about string
-		close func(net.Conn) // nil if the handler does not close it
+		close func(net.Conn) // nil if the handler does not close the connection
 	}{{"closed", func(c net.Conn) { c.Close() }}, {"closed twice", func(c net.Conn) { c.Close(); c.Close() }}, {"forgotten", nil}} {
 		t.Run(c.about, func(t *testing.T) {
 			m := newLimiter(t, oneConnection, Options{}, weir.Config{})
@@ -184,7 +184,8 @@ func TestShadowHoldDeniesNothing(t *testing.T) {
 	require.Empty(t, m.node.Stats().Limits["r"])
 }
 
-// A handler finds the methods of the ResponseWriter of the server, and no more.
+// The ResponseWriter of an admitted request has the optional methods of the server's ResponseWriter, and
+// no others.
 func TestAdmittedRequestKeepsResponseWriterMethods(t *testing.T) {
 	m := newLimiter(t, twoAtOnce, Options{}, weir.Config{})
 	offered := func(w http.ResponseWriter) string {

@@ -16,7 +16,7 @@ func (s *scratch) caller() *weir.Caller {
 	if s.http != nil {
 		pattern = s.http.Pattern
 	}
-	for i := range verdicts { // all have the tier of the request
+	for i := range verdicts { // all Verdicts have the tier of the request
 		c.Tier, pattern = verdicts[i].Tier, cmp.Or(pattern, verdicts[i].Rule.When.Path)
 	}
 	if !strings.Contains(pattern, " ") { // the pattern lacks the method

@@ -33,10 +33,10 @@ func (a *Admission) releaseTexts() {
 	}
 }
 
-// CheckFor is like Check, for a request whose client ends it with texts. Limiter.ReleaseHold
-// returns held units. The units also return at the end of ttl, unless Limiter.RenewHold extends it; ttl
-// is as in Limiter.HoldFor. A reservation is settled with Limiter.OpenReservation. Without a
-// ttl, CheckFor is the same as Check.
+// CheckFor is like Check, for a request that its client ends with the returned texts. The client
+// releases a hold with Limiter.ReleaseHold, and settles a reservation with Limiter.OpenReservation. Held
+// units also return at the end of ttl, unless Limiter.RenewHold extends it. ttl is as in
+// Limiter.HoldFor. If ttl is 0, CheckFor is the same as Check.
 func (m *Middleware) CheckFor(ctx context.Context, r *rules.Request, ttl time.Duration) (o Outcome, holds, reservations []CarriedText) {
 	s := &scratch{request: *r, ends: ttl > 0, ttl: ttl}
 	m.decide(ctx, s)

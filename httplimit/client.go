@@ -22,7 +22,7 @@ type ClientAddress struct {
 	field   string // canonical name
 	trusted []netip.Prefix
 	unix    bool // trust a peer on a Unix socket
-	n       int
+	n       int  // for FromRight
 }
 
 type trust uint8
@@ -215,8 +215,8 @@ func (c *ClientAddress) read(entry string) netip.Addr {
 
 const forwarded = "Forwarded"
 
-// forOf returns the node in the "for" of an element of Forwarded, or "" if the element has
-// no or two such parameters, or is malformed.
+// forOf returns the value of the parameter "for" in an element of Forwarded. It returns "" if the
+// element lacks the parameter, repeats it, or is malformed.
 func forOf(element string) (node string) {
 	for rest := element; ; {
 		name, value, ok := strings.Cut(rest, "=")

@@ -127,8 +127,8 @@ func TestNewRefusesInvalidClientAddress(t *testing.T) {
 
 func (m *Middleware) parts() (*weir.Node, *rules.Book) { return m.node, m.book }
 
-// trustRules are ClientAddresses with the proxies for them. Each proxy forwards a request to the
-// next proxy like real ones, and the last proxy forwards it to the gateway.
+// trustRules are ClientAddresses with the proxies for them. Like a real proxy, each proxy forwards a
+// request to the next proxy, and the last proxy forwards it to the gateway.
 var trustRules = []struct {
 	name  string
 	by    ClientAddress
@@ -185,8 +185,8 @@ var spoofedEntry = rapid.OneOf(
 	rapid.String(),
 )
 
-// The request of an attacker has the address of the attacker, whatever fields it has: the
-// attacker can neither evade its limit nor use up the limit of a different client.
+// checkSpoofedFields requires that a request of an attacker has the address of the attacker, whatever
+// fields it has. So the attacker can neither evade its limit nor use up the limit of another client.
 func checkSpoofedFields(t *rapid.T) {
 	rule := rapid.IntRange(0, len(trustRules)-1).Draw(t, "rule")
 	from := rapid.SampledFrom([]string{attacker, "2001:db8::66"}).Draw(t, "from")

@@ -11,9 +11,9 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// scratch is the working memory for a decision, which is reused for other requests: forget drops
-// all data of a request before that. A field that forget misses would reveal the request of a
-// client to the next client.
+// scratch is the working memory for a decision. It is reused for other requests, after forget has
+// dropped all data of the request. A field that forget misses would reveal the request of a client to
+// the next client.
 type scratch struct {
 	web       web               // the Exchange of Handler
 	http      *http.Request     // nil if the request is not from net/http
@@ -27,7 +27,7 @@ type scratch struct {
 	names     [maxFields]string
 	outcome   Outcome
 	ends      bool          // the caller ends the Admission
-	ttl       time.Duration // ttl of the holds if the client ends the request by the texts of holds; 0 if a handler ends the request
+	ttl       time.Duration // ttl of the holds that the client ends by their texts; 0 if the end of a handler ends the holds
 	admission *Admission    // holds and reservations of the request; nil if there are none
 }
 
@@ -41,8 +41,8 @@ func (s *scratch) forget() {
 	s.outcome = Outcome{Verdicts: s.outcome.Verdicts[:0]}
 }
 
-// decide decides on the request with all limits that it meets, and sets the outcome. It uses one
-// Snapshot.
+// decide decides on the request with all limits that it meets, and sets the outcome. All of them are
+// limits of the same Snapshot.
 func (m *Middleware) decide(ctx context.Context, s *scratch) {
 	o := &s.outcome
 	if m.one != nil {
@@ -132,9 +132,9 @@ func (s *scratch) countDenials() {
 	}
 }
 
-// ask asks the limits of the Verdicts, and sets their decisions, the Status and Err. If a limit denies, the
-// holds and reservations at other limits stay for judge to give back. ask requests these first, because they
-// can be given back without waiting for other nodes.
+// ask asks the limits of the Verdicts, and sets their decisions, the Status and Err. It requests holds and
+// reservations before it takes units, because holds and reservations can be given back without waiting for
+// other nodes. If a limit denies, judge gives back those at other limits.
 func (m *Middleware) ask(ctx context.Context, s *scratch) {
 	o := &s.outcome
 	if s.tooLarge() {
@@ -187,7 +187,8 @@ func (m *Middleware) setUndecided(s *scratch, err error) {
 	m.logUncounted(err)
 }
 
-// errCrowd is the error of requests that rules.Parse cannot foresee.
+// errCrowd is the error of a request that meets more than rules.MaxMet limits. rules.Parse cannot foresee
+// such requests.
 var errCrowd = fmt.Errorf("httplimit: a request meets more than %d limits because of repeated header lines or an escaped path", rules.MaxMet)
 
 // meet makes a Verdict for each limit of the rules that the request meets, or refuses the request if the
@@ -326,10 +327,10 @@ func (s *scratch) denial() int {
 	return http.StatusServiceUnavailable
 }
 
-// overrun asks again if all limits that deny have an overrun that can admit the request, and none of
-// them has failed closed, with the overruns in place of these limits. The limits decide together
-// again. overrun reports whether they admit the request. If they deny, or with an error, the first
-// decisions stay.
+// overrun asks the limits together again, with overruns in place of the limits that deny. It does so
+// only if each limit that denies has an overrun with enough units for the request, and none of them has
+// failed closed. overrun reports whether the limits now admit the request. If they do not, or return
+// an error, the first decisions stay.
 func (m *Middleware) overrun(ctx context.Context, s *scratch) bool {
 	o := &s.outcome
 	at := 0

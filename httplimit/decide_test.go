@@ -182,8 +182,8 @@ func TestQueueServesInOrder(t *testing.T) {
 	})
 }
 
-// A request is denied at once, and its units at other limits are refunded, if the queue is full,
-// its turn would be too late, or too many requests wait.
+// If the queue is full, or the turn of a request would be too late, the request is denied at once, and
+// its units at other limits are refunded.
 func TestRequestWithoutTurnIsRefunded(t *testing.T) {
 	for _, c := range []struct{ about, rules string }{
 		{"full", "{name: q, key: ip, cost: 2, queue: 1m, limit: {algorithm: leaky_bucket, rate: 1, per: 1m, burst: 2}}"},
@@ -317,7 +317,7 @@ func TestWaitingRequestsAreBounded(t *testing.T) {
 	require.Equal(t, 200, answer(h, get("/", "192.0.2.9")).Code)
 }
 
-// looks is an Observer that calls a function when a key is checked.
+// looks is an Observer that calls a function at the next check of a key.
 type looks map[string]func()
 
 func (l looks) Hopped(context.Context, weir.HopEvent) {}
@@ -489,8 +489,8 @@ rules:
 	require.EqualValues(t, 10, remaining(t, m, "own", "192.0.2.1"))
 }
 
-// No file lets an ordinary request meet more limits than a node can decide together. A request
-// that has many values at once is refused, and spends no units.
+// No file lets an ordinary request meet more limits than a node can decide together. A request with many
+// values of one field can meet more limits. It is refused, and spends no units.
 func TestRequestWithTooManyLimitsIsRefused(t *testing.T) {
 	file := "rules:\n"
 	for i := range 300 {

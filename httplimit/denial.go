@@ -33,7 +33,7 @@ type Problem struct {
 	Detail   string   `json:"detail,omitempty"`
 	Violated []string `json:"violated-policies,omitempty"` // names of the limits that denied
 
-	UpgradeURL string `json:"upgrade_url,omitempty"` // of the rule that denied
+	UpgradeURL string `json:"upgrade_url,omitempty"` // URL from the texts of the rule that denied
 }
 
 // denialJSON is the de facto standard body.
@@ -65,7 +65,7 @@ func (o *Outcome) chooseTexts(now func() time.Time) {
 	}
 }
 
-// valueOf returns the value of a placeholder. It has no text that a client has sent.
+// valueOf returns the value of a placeholder. The value never contains text that a client has sent.
 func (o *Outcome) valueOf(name string) string {
 	v := &o.Verdicts[o.texts.by]
 	l := v.Limiter.Limit()
@@ -145,7 +145,7 @@ func (o *Outcome) retryAfter() int64 {
 	return max(ratelimit.Seconds(o.RetryAfter()), outageRetryAfter)
 }
 
-// Problem returns the description of a denial for the client, or zero without a Status.
+// Problem returns the description of a denial for the client. If Status is 0, it returns the zero Problem.
 func (o *Outcome) Problem() Problem {
 	if o.Status == 0 {
 		return Problem{}

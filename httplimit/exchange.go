@@ -13,16 +13,16 @@ import (
 // another.
 //
 // If the framework uses net/http, the Exchange should have a method HTTP() *http.Request. With
-// this method, a request that waits in a queue ends when its client leaves. An Exchange may also
-// be ExchangeFunctions.
+// this method, a request that waits in a queue ends when its client leaves, and a rule can reserve
+// units by a JSON field of the body. An Exchange may also implement ExchangeFunctions.
 type Exchange interface {
 	// Read sets the fields of the request that limits use. With ByLimiter, the User is the key.
 	Read(*rules.Request)
 	// Decided receives the outcome of a request that met a limit, or is refused without one, for
 	// example by a Block or because of its path. It must not retain the Outcome; WithOutcome copies it.
 	Decided(*Outcome)
-	// Field returns the present value of a field of the response: its lines with commas between
-	// them, or "". The name is canonical.
+	// Field returns the present value of a field of the response, or "". Several lines are joined by
+	// commas. The name is canonical.
 	Field(name string) string
 	// SetFields sets each named field of the response to the value with the same index. Names
 	// are canonical. SetFields must not retain the slices, but may retain parts of values.
@@ -43,9 +43,9 @@ type ExchangeFunctions interface {
 
 // Serve decides on a request, passes the result to its Exchange, and reports whether the request
 // is admitted. Serve waits if a limit has a queue. Of the functions of Options, Serve calls only
-// Reserve, OnWarn and, if the Exchange has HTTP and sets no Claims, Claim; the others are up to the
-// Exchange. Serve does not learn when the request ends: a request that meets an enforced in_flight
-// limit is answered with 503, and estimates stay spent. Use Begin if the end is known.
+// Reserve, OnWarn and, if the Exchange has HTTP and sets no Claims, Claim. The Exchange calls the
+// other functions. Serve does not learn when the request ends: a request that meets an enforced
+// in_flight limit is answered with 503, and estimates stay spent. Use Begin if the end is known.
 func (m *Middleware) Serve(ctx context.Context, e Exchange) bool {
 	s := m.scratches.Get().(*scratch)
 	admitted := m.serve(ctx, s, e)
@@ -53,10 +53,10 @@ func (m *Middleware) Serve(ctx context.Context, e Exchange) bool {
 	return admitted
 }
 
-// Begin is like Serve, for a request whose end the caller reports with Admission.End, also if
-// the handler panics. The Admission is nil if the request is not admitted, or holds and reserves
-// no units and meets no rule with adapt; all methods accept a nil Admission. Begin also calls Count and
-// Settle. If the Exchange has HTTP, a rule can reserve units by a JSON field of the body.
+// Begin is like Serve, for a request whose end is known. The caller must call Admission.End at the
+// end of the request, also if the handler panics. Admission.End calls Count and Settle of the Options.
+// The Admission is nil if the request is not admitted, or if it holds and reserves no units and meets
+// no rule with adapt. All methods accept a nil Admission.
 func (m *Middleware) Begin(ctx context.Context, e Exchange) (a *Admission, admitted bool) {
 	s := m.scratches.Get().(*scratch)
 	s.ends = true
@@ -106,7 +106,8 @@ func (m *Middleware) serve(ctx context.Context, s *scratch, e Exchange) bool {
 	return false
 }
 
-// web is an Exchange of net/http, and the Content of each request of net/http.
+// web is the Exchange of Handler. It is also the source of the body and the claims of each request of
+// net/http.
 type web struct {
 	m *Middleware
 	w http.ResponseWriter
@@ -166,10 +167,10 @@ func WithOutcome(ctx context.Context, o *Outcome) context.Context {
 	return context.WithValue(ctx, outcomeKey{}, &kept)
 }
 
-// OutcomeOf returns the Outcome of the request of a context, for its handler: the decisions, and
-// the units left of each limit. The result is nil if the request met no limit, or without
-// Options.KeepOutcome. If there are several Middlewares, the Outcome is that of the last. It must not
-// be changed.
+// OutcomeOf returns the Outcome of the request with the given context: the decision and the remaining
+// units of each limit. The result is nil if the request met no limit, or without Options.KeepOutcome.
+// If there are several Middlewares, the Outcome is that of the last. Handlers must not change the
+// Outcome.
 func OutcomeOf(ctx context.Context) *Outcome {
 	o, _ := ctx.Value(outcomeKey{}).(*Outcome)
 	return o

@@ -27,7 +27,7 @@ type FrameworkOptions[C any] struct {
 	Claim    func(c C, name string) string // as in Options
 	Critical func(C) bool                  // as in Options
 
-	// Skip reports whether a request is not limited.
+	// Skip reports whether a request is exempt from all limits.
 	Skip func(C) bool
 
 	// Denied answers a denied request, or returns an error for the framework to handle. The

@@ -29,11 +29,11 @@ type answerFields interface {
 	Field(name string) string
 }
 
-// fields returns the header fields for the outcome, which are valid until s is used again:
-// X-RateLimit-* of the strictest limit, RateLimit and RateLimit-Policy of all limits, Retry-After of a
-// denial that ends with time, and a field for each of an overrun, warnings and a ban. The limits are those of
-// this Outcome and, in the response, those of earlier Middlewares. Limits that are not enforced are omitted,
-// and also the state of a limit whose count is unknown. All values are substrings of a single string.
+// fields returns the header fields for the outcome: X-RateLimit-* of the strictest limit, RateLimit and
+// RateLimit-Policy of all limits, Retry-After of a denial that ends with time, and one field each for an
+// overrun, for warnings and for a ban. The fields also describe the limits of earlier Middlewares, which the
+// argument before has. They omit limits that are not enforced, and the state of a limit whose count is
+// unknown. The names are valid until s is used again. All values are substrings of a single string.
 func (m *Middleware) fields(s *scratch, before answerFields) (names, values []string) {
 	o := &s.outcome
 	b := s.header[:0]
@@ -115,8 +115,9 @@ func resetOf(now time.Time, d *weir.Decision) int64 {
 	return ratelimit.Seconds(time.Duration(now.UnixNano()) + d.ResetAfter)
 }
 
-// isStricter reports whether X-RateLimit-* should describe this decision instead of the limit of an
-// earlier Middleware: it denies, or has fewer units left, or as many and a later reset.
+// isStricter reports whether X-RateLimit-* should describe the decision d instead of the limit of an
+// earlier Middleware. This is so if d denies, has fewer units left, or has as many units left and a later
+// reset.
 func isStricter(d *weir.Decision, reset int64, before answerFields) bool {
 	told := before.Field(remainingField)
 	if told == "" { // the usual case; parsing would allocate an error

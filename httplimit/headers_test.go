@@ -55,7 +55,7 @@ func readFields(t *testing.T, w *httptest.ResponseRecorder) (s headerFields) {
 	return s
 }
 
-// All header fields in each case, for the response to the last of several requests.
+// Each case has all header fields of the response to the last of its requests.
 func TestHeaderFields(t *testing.T) {
 	const hourly = "rules:\n- {name: hourly, key: ip, limit: {algorithm: fixed_window, rate: 2, per: 1h}}\n"
 	missing := weir.Config{Expect: 3} // this node expects two other nodes, and is connected to none
@@ -229,9 +229,9 @@ func TestHeaderFields(t *testing.T) {
 	}
 }
 
-// A client that was denied, or has no units left, and waits for the time in any of the three
-// fields, is granted its next request. After X-RateLimit-Reset, and after t, it has the whole limit.
-// The two times are in the same second, and not before Retry-After.
+// A client that was denied, or has no units left, waits for the time in one of the three fields. Its next
+// request is admitted. After the time of X-RateLimit-Reset, and after the t of RateLimit, the client has the
+// whole limit. These two times differ by less than a second, and t is not less than Retry-After.
 func TestEachHeaderFieldTellsWhenToRetry(t *testing.T) {
 	fields := map[string]func(h http.Header, now time.Time) time.Duration{
 		"X-RateLimit-Reset": func(h http.Header, now time.Time) time.Duration {
@@ -253,7 +253,7 @@ func TestEachHeaderFieldTellsWhenToRetry(t *testing.T) {
 	}
 	rates := []int{1, 3, 40, 2, 5}
 	rates = rates[:testenv.PickFull(t, 3, len(rates))]
-	heeded, turn := testenv.PickFull(t, 1, 3), 0 // index of the field that a client uses
+	heeded, turn := testenv.PickFull(t, 1, 3), 0 // turn modulo 3 is the index of the field that a client uses
 	for _, numbers := range []string{
 		"algorithm: sliding_window, rate: %d, per: 97s", "algorithm: sliding_log, rate: %d, per: 97s", "algorithm: fixed_window, rate: %d, per: 97s",
 		"algorithm: token_bucket, rate: %d, per: 97s", "algorithm: leaky_bucket, rate: 7, burst: %d, per: 97s",
@@ -383,7 +383,7 @@ func TestAcceptFollowsRFC9110(t *testing.T) {
 	require.Equal(t, asProblem, formFor(nil))
 }
 
-// The texts of a denial are those of the file, the rule and the tier, and of the limit with the longest wait.
+// The texts of a denial come from the file, the rule and the tier, and describe the limit with the longest wait.
 func TestDenialHasTextsOfRuleAndTier(t *testing.T) {
 	const file = `
 tiers: {free: {}, "a b": {multiply: 2}}
@@ -460,7 +460,7 @@ func TestSetHeaderSetsRetryAfterIfTimeHelps(t *testing.T) {
 	}
 }
 
-// A handler can change the header fields, and a field that it adds is only in this response.
+// A handler can change the header fields. A line that the handler adds is only in this response.
 func TestHandlersMayChangeHeaderFields(t *testing.T) {
 	m := newLimiter(t, threeLimits, byUser, weir.Config{})
 	h := m.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

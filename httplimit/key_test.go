@@ -26,7 +26,7 @@ func TestKeysOfClaimsAndParametersCount(t *testing.T) {
 		{"/?t=2", "a", 200},
 		{"/?t=1", "b", 200},
 		{"/?t=1&t=3", "b", 400},
-		{"/?t=3&u=1&u=2", "b", 200}, // ambiguous for a shadow alone
+		{"/?t=3&u=1&u=2", "b", 200}, // only the key of a shadow is ambiguous
 	} {
 		w := answer(handler, get(c.path, "192.0.2.1:1", "X-Org", c.org, "Accept", "application/json"))
 		require.Equal(t, c.status, w.Code, c.path)

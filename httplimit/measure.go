@@ -12,7 +12,7 @@ import (
 type measure struct {
 	from    *rules.Snapshot
 	rules   []*rules.Rule
-	room    [1]*rules.Rule // most requests meet one such rule
+	room    [1]*rules.Rule // memory of rules: most requests meet at most one rule with adapt
 	started time.Time
 	done    atomic.Bool // the response was recorded
 	failed  atomic.Bool // a failure was recorded

@@ -26,8 +26,9 @@ type Options struct {
 	// block. They are only for New: ByLimiter has Key.
 	User, APIKey, Tier func(*http.Request) string
 
-	// Claim returns a validated claim of a request, such as that of a token, or "". Keys of rules name
-	// claims, as claim:org. Claim is called for these, must not block, and is only for New.
+	// Claim returns the validated claim with the given name, for example from a token, or "" if the
+	// request lacks the claim. Claim is called for each claim that the key of a rule names, such as
+	// claim:org. It must not block, and is only for New.
 	Claim func(r *http.Request, name string) string
 
 	// Critical reports whether a request may spend the kept units of all its limits (weir.Limit.Keep),
@@ -43,16 +44,16 @@ type Options struct {
 	MaxWaiting int
 
 	// RefuseAmbiguousPaths makes the Middleware answer a request with 400, without counting it,
-	// if servers are known to read its path in several ways, so that the server behind may serve
-	// a path that the rules have not matched. Such a path has a backslash, a semicolon, an empty
+	// if servers are known to read its path in several ways. A server behind the Middleware may serve
+	// such a path as one that the rules have not matched. The path has a backslash, a semicolon, an empty
 	// segment, a segment "." or "..", a "#", an invalid or double escape, a control character, or
 	// invalid UTF-8. A path with an escaped slash is refused only if its readings meet different
 	// rules. docs/http.md has examples. If the option is false, an ambiguous path meets the rules of
 	// each reading that rules.Request knows.
 	RefuseAmbiguousPaths bool
 
-	// Skip reports whether a request is not limited, such as a health check. If nil, all
-	// requests are limited. A rule excludes requests with match.not.
+	// Skip reports whether a request is exempt from all limits, such as a health check. If nil, all
+	// requests are limited. A single rule can exclude requests with match.not.
 	Skip func(*http.Request) bool
 
 	// Key returns the text whose count a request spends from, such as a HeaderValue. If the text
@@ -86,24 +87,25 @@ type Options struct {
 
 	// Settle returns the cost of a request in units, 0 or more, after the request has ended. The
 	// cost replaces the units that were spent before the request. Settle is for the limit of
-	// ByLimiter, and for rules with settle, whose cost is used if ok is false. With ByLimiter and
-	// ok false, the units stay spent. If the response is complete, this is logged as a warning,
-	// and Unsettled counts it. Settle must not block.
+	// ByLimiter, and for rules with settle. If ok is false, a rule reads the cost from the response.
+	// Without a cost, the units stay spent. If the response is complete, the missing cost is logged as
+	// a warning, and Unsettled counts it. Settle must not block.
 	//
-	// Settle is called if Ended.Status is 2xx, which includes the 200 of a handler that sets no
-	// status, 101 or 0. All units are refunded instead for any other status, such as 304, or the
-	// 500 of a panic before the response, unless the rule has on_error: keep; and if Count returns
-	// false. Status 0 means that the client left before a response was sent. Then return the cost
-	// of the work that was done, 0 to refund the units, or ok false to leave them spent.
+	// Settle is called if Ended.Status is 2xx, 101 or 0, and for any other status if the rule has
+	// on_error: keep. A handler that sets no status has the Status 200. Without on_error: keep, all
+	// units are refunded for a status such as 304, or the 500 of a panic before the response. If Count
+	// returns false, all units are refunded, and Settle is not called. Status 0 means that the client
+	// left before a response was sent. Then return the cost of the work that was done, 0 to refund the
+	// units, or ok false to leave them spent.
 	Settle func(*http.Request, *rules.Rule, *Ended) (units int64, ok bool)
 
 	// MaxBody is the maximum number of bytes of a body that are read in advance if a rule
 	// reserves units by a JSON field. 1 MiB if zero.
 	MaxBody int64
 
-	// Denied answers a request that is not admitted, instead of the body in docs/http.md. The
-	// header fields are set, including Retry-After. The Outcome has the Status, a Problem and a
-	// Body, and must not be retained. Denied is not called if the client has left.
+	// Denied answers a request that is not admitted. If nil, the Middleware sends a body of
+	// docs/http.md. The header fields are set before, including Retry-After. The Outcome has the Status,
+	// a Problem and a Body, and must not be retained. Denied is not called if the client has left.
 	Denied func(http.ResponseWriter, *http.Request, *Outcome)
 
 	// KeepOutcome makes the Outcome of a request available to its handler through OutcomeOf. It
@@ -111,9 +113,11 @@ type Options struct {
 	KeepOutcome bool
 
 	// OnWarn receives the Verdict of a limit after an admitted request, if the used part of the limit is at
-	// least its rules.Limit.Warn. It is called at most once for each key and window (Per, or less until the limit is
-	// free again; a minute for in_flight) by each Middleware, unless more than a few thousand keys are
-	// warned at a time. OnWarn must not retain the Verdict, and must not block. OnWarn is only for New.
+	// least its rules.Limit.Warn. Each Middleware calls OnWarn once for each key and window. The window is
+	// Per, or the time until the whole limit is available if that is less; for in_flight it is a minute.
+	// The Middleware remembers warned keys in a table of 4,096 places. Two keys with the same place can
+	// each be reported several times. OnWarn must not retain the Verdict, and must not block. OnWarn is
+	// only for New.
 	OnWarn func(*Verdict)
 
 	// OnDecision receives the Outcome of each request that met a limit, or is refused without one, for
@@ -133,15 +137,15 @@ const (
 // concurrent use, and need not be closed.
 type Middleware struct {
 	node *weir.Node
-	book *rules.Book // nil with one
-	one  *one        // nil with a book
+	book *rules.Book // nil with ByLimiter
+	one  *one        // the limit of ByLimiter; nil with New
 	o    Options
 	now  func() time.Time
 
 	scratches sync.Pool
 	waiting   sync.Map // *semaphore.Weighted with MaxWaiting places, by the name of a rule
 
-	uncounted, unsettling loglimit.Line // limits of log lines
+	uncounted, unsettling loglimit.Line // limit the rate of a log line each
 	addressless           atomic.Bool   // the line about requests without an address was logged
 	unsettled             atomic.Uint64
 	warnings              *warnings // nil without OnWarn
@@ -181,10 +185,10 @@ func newMiddleware(m *Middleware) (*Middleware, error) {
 	return m, nil
 }
 
-// Handler returns a handler that calls next for the requests that all limits allow. The header
-// fields are set before next is called. next may read and change them. next gets the original
-// ResponseWriter. If the request holds or reserves units or meets a rule with adapt, next gets the
-// ResponseWriter that Admission.Wrap describes.
+// Handler returns a handler that calls next for the requests that are admitted or skipped. The header
+// fields are set before the call, so that next may read and change them. If the request holds or
+// reserves units, or meets a rule with adapt, next gets the ResponseWriter that Admission.Wrap
+// describes. Otherwise next gets the original ResponseWriter.
 func (m *Middleware) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var a *Admission
@@ -207,8 +211,8 @@ func (m *Middleware) Handler(next http.Handler) http.Handler {
 }
 
 // Unsettled returns the number of complete responses without the cost of their requests. Errors
-// under on_error: keep are not counted. The estimate stays spent, or the known part of the cost if
-// that is more. A response counts once for each rule that lacks the cost.
+// under on_error: keep are not counted. For each counted response, the estimate stays spent, or the
+// known part of the cost if that is more. A response counts once for each rule that lacks the cost.
 func (m *Middleware) Unsettled() uint64 { return m.unsettled.Load() }
 
 // warnOfNoAddress logs once that requests share a key because they have no address.
@@ -262,8 +266,8 @@ func (m *Middleware) Request(r *http.Request) rules.Request {
 // event ends: if the event meets an enforced in_flight limit, the Status is 503, and Err has the limit.
 // Use BeginCheck for events that end. If the event meets no rule, the Outcome has no Verdicts,
 // and Status 0, which admits the event. Of the Options, Check uses only Reserve, Queue, MaxWaiting, OnWarn
-// and Logger. With ByLimiter, the User of r is the key. Reserve is called with a nil Request, and its units
-// stay spent. The caller may retain the Outcome.
+// and Logger. With ByLimiter and Options.Key, the User of r is the key. Reserve is called with a nil
+// http.Request, and the reserved units stay spent. The caller may retain the Outcome.
 func (m *Middleware) Check(ctx context.Context, r *rules.Request) Outcome {
 	s := new(scratch)
 	s.request = *r
@@ -273,7 +277,7 @@ func (m *Middleware) Check(ctx context.Context, r *rules.Request) Outcome {
 
 // BeginCheck is like Check, for an event whose end the caller reports with Admission.End. The
 // Admission is as in Begin. Count, Reserve and Settle of the Options are called with a nil
-// Request.
+// http.Request.
 func (m *Middleware) BeginCheck(ctx context.Context, r *rules.Request) (Outcome, *Admission) {
 	s := &scratch{request: *r, ends: true}
 	m.decide(ctx, s)

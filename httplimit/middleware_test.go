@@ -75,7 +75,7 @@ func (r *room) Header() http.Header         { return r.header }
 func (r *room) Write(p []byte) (int, error) { return len(p), nil }
 func (r *room) WriteHeader(int)             {}
 
-// Rules use the path with its escapes, and an unknown length as unknown.
+// Rules receive the path with its escapes, and do not read an unknown length as 0.
 func TestRulesReceiveUnchangedRequest(t *testing.T) {
 	m := newLimiter(t, `
 rules:

@@ -19,7 +19,7 @@ import (
 const StatusClientGone = 499
 
 // ErrNoEnd is the Err of an Outcome if an in_flight limit cannot hold units, because the called
-// function does not learn when the request ends. The error is weir.ErrInvalid.
+// function does not learn when the request ends. It wraps weir.ErrInvalid.
 type ErrNoEnd struct{ Limit string }
 
 func (e *ErrNoEnd) Unwrap() error { return weir.ErrInvalid }
@@ -37,9 +37,9 @@ type Outcome struct {
 	Block    *rules.Block    // the Block that refused the request with 403, so that it met no limit; nil otherwise
 
 	// Err is the reason why the limits could not decide, or nil. With StatusClientGone the reason is
-	// context.Canceled. With 400 it names the ambiguous part of the path or of a key. With 503 the node is
-	// closed and not all of the limits are FailOpen, the request met more limits than
-	// rules.MaxMet, the error is ErrNoEnd, or the deadline of the context passed in a queue.
+	// context.Canceled. With 400 it names the ambiguous part of the path or of a key. With 503 there are
+	// several reasons: the node is closed, and an enforced limit is not FailOpen; the request met more
+	// limits than rules.MaxMet; the error is ErrNoEnd; or the deadline of the context passed in a queue.
 	Err error
 
 	blockedFor time.Duration // time until the end of Block
@@ -181,8 +181,8 @@ func (o *Outcome) RetryAfter() (longest time.Duration) {
 	return longest
 }
 
-// LacksAddress reports whether a key has the sign \- for a missing part. The address of the request
-// must be unknown. All requests without an address share such a key.
+// LacksAddress reports whether a key has the sign \- in place of a missing part. Call it only for a
+// request whose address is unknown. All requests without an address share such a key.
 func (o *Outcome) LacksAddress() bool {
 	for i := range o.Verdicts {
 		if strings.Contains(o.Verdicts[i].Key, `\-`) {

@@ -14,7 +14,7 @@ import (
 )
 
 // queue waits for the turn of the request under each rule that has a queue, after all other
-// limits have admitted the request. If there is no turn in time, it refunds the units of these
+// limits have admitted the request. If there is no turn in time, queue refunds the units of the other
 // limits.
 func (m *Middleware) queue(ctx context.Context, s *scratch) {
 	o := &s.outcome
@@ -71,7 +71,7 @@ func readAhead(r *http.Request) error {
 func (m *Middleware) wait(ctx context.Context, s *scratch, v *Verdict) error {
 	err := m.waitForPlace(ctx, s, v)
 	switch {
-	case ctx.Err() != nil: // the client has left, or the deadline has passed; its place is free
+	case ctx.Err() != nil: // the client has left, or the deadline has passed; the place of the request is free
 		return ctx.Err()
 	case err != nil && !errors.Is(err, weir.ErrFull) && !errors.Is(err, context.DeadlineExceeded):
 		return err

@@ -61,9 +61,9 @@ func sameRules(escaped, decoded string) bool {
 	return true
 }
 
-// FuzzRequests passes each request that net/http reads from the bytes to the Middleware. It
-// always answers, the handler runs only for admitted requests, and no server could read an
-// admitted path in a second way.
+// FuzzRequests passes each request that net/http reads from the bytes to the Middleware. The Middleware
+// always answers, the handler runs only for admitted requests, and with RefuseAmbiguousPaths no server
+// could read an admitted path in a second way.
 func FuzzRequests(f *testing.F) {
 	for _, seed := range []string{
 		"GET / HTTP/1.1\r\nHost: a\r\n\r\n",

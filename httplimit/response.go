@@ -85,9 +85,9 @@ func (w *response) ReadFrom(r io.Reader) (int64, error) {
 	return io.Copy(w.ResponseWriter, r)
 }
 
-// withOptionalMethods returns w with those of the methods Flush, Hijack and Push that the server offers,
-// because handlers test for them. Push is there only together with Flush, and Hijack not beside Push, as
-// in the servers of net/http.
+// withOptionalMethods returns w with the methods Flush, Hijack and Push if the server offers them, because
+// handlers test for these methods. As in the servers of net/http, the result has Push only together with
+// Flush, and never both Push and Hijack.
 func (w *response) withOptionalMethods() http.ResponseWriter {
 	_, pushes := w.ResponseWriter.(http.Pusher)
 	flushes, hijacks := offers[http.Flusher](w.ResponseWriter), offers[http.Hijacker](w.ResponseWriter)
@@ -152,7 +152,7 @@ func (h hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	h.of.hijacked = true
 	h.of.a.RecordResponse(http.StatusSwitchingProtocols)
 	c := &hijackedConn{conn, h.of.a}
-	runtime.AddCleanup(c, (*Admission).endHijacked, c.a) // if the handler does not close it
+	runtime.AddCleanup(c, (*Admission).endHijacked, c.a) // for a connection that the handler does not close
 	if _, closes := conn.(closeWriter); closes {
 		return halfClosed{c}, buffered, nil
 	}

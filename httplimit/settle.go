@@ -21,7 +21,7 @@ type bill struct {
 	rule    *rules.Rule
 	units   int64 // cost in the header
 	inField bool  // the header has the cost
-	encoded bool  // the body cannot be read
+	encoded bool  // the body has a Content-Encoding, and cannot be read
 	untold  bool  // the missing cost was counted in Unsettled
 	json    *httpread.Scanner
 	events  *httpread.Events

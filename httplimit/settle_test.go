@@ -210,8 +210,7 @@ func TestDisconnectedClientIsSettledBySentResponse(t *testing.T) {
 	require.Equal(t, int64(988), remaining(t, m, "r", "192.0.2.1"))
 }
 
-// With both versions of HTTP, a handler whose request is settled can stream, and a trailer has
-// the cost.
+// With HTTP/1 and HTTP/2, a handler whose request is settled can stream, and a trailer has the cost.
 func TestTrailerSettlesStream(t *testing.T) {
 	for _, field := range []string{"X-Tokens", http.TrailerPrefix + "X-Tokens"} {
 		for _, http2 := range []bool{false, true} {

@@ -18,7 +18,7 @@ import (
 
 // Usage has the limits of a caller.
 type Usage struct {
-	Tier   string       `json:"tier"` // whose numbers apply; empty if there is none
+	Tier   string       `json:"tier"` // the tier whose numbers apply; empty if there is none
 	Exempt bool         `json:"exempt"`
 	Limits []LimitUsage `json:"limits"` // in the order of the rules
 }
@@ -36,15 +36,15 @@ type LimitUsage struct {
 }
 
 const (
-	usageTimeout = time.Second // for all limits; then the share of this node decides
-	usageWorkers = 16          // limits that are asked at the same time
+	usageTimeout = time.Second // timeout of the requests for all limits; after it, the share of this node decides
+	usageWorkers = 16          // number of limits that are asked at the same time
 )
 
-// UsageOf returns the limits of the caller of r, and spends no units. If the Path of r is empty, these are
-// the limits of all rules that the caller's requests can meet, and otherwise those that r meets. Only rules
-// that are enforced and whose key identifies the caller (rules.Rule.OwnKey) are shown, of at most
-// rules.MaxMet limits, and only if their counts are known. UsageOf asks the owner of each count, and
-// takes about a second at most. The error is weir.ErrClosed, or that of ctx.
+// UsageOf returns the limits of the caller of r, and spends no units. If the Path of r is empty, UsageOf
+// considers all rules that the caller's requests can meet, and otherwise the rules that r meets. The Usage
+// has only limits of enforced rules whose key identifies the caller (rules.Rule.OwnKey), and whose counts
+// are known. UsageOf asks the owners of at most rules.MaxMet counts, and takes about a second at most. The
+// error is weir.ErrClosed, or that of ctx.
 func (m *Middleware) UsageOf(ctx context.Context, r *rules.Request) (Usage, error) {
 	var s scratch
 	s.request = *r
@@ -134,11 +134,11 @@ func windowOf(l weir.Limit) string {
 	return enum.Duration(l.Per)
 }
 
-// Usage returns a handler that answers GET and HEAD with the Usage of its caller, as JSON. The caller is identified by
-// the same Options as the requests of Handler, so that it cannot ask about another caller. The parameters path
-// and method select the limits of a request; without them, all limits of the caller are shown. The handler
-// spends no units, so its route should be outside of Handler, or in match.not of the rules. A Handler in
-// front of it can limit the route by a rule of its own.
+// Usage returns a handler that answers GET and HEAD with the Usage of its caller, as JSON. The Options
+// identify the caller as they do for Handler, so that callers cannot ask about each other. The parameters
+// path and method select the limits of a request; without them, all limits of the caller are shown. The
+// handler spends no units, so its route should be outside of Handler, or in match.not of the rules. A
+// Handler in front of the route can limit it by a rule of its own.
 func (m *Middleware) Usage() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		setFields(w.Header(), []string{"Cache-Control", "X-Content-Type-Options"}, []string{"no-store", "nosniff"})

@@ -9,8 +9,8 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// warn marks the limits of which the part Warn, or more, is used after an admitted request. It counts a
-// warning for each rule, and passes new warnings to OnWarn.
+// warn marks the limits whose used part is at least rules.Limit.Warn after an admitted request. It counts
+// one warning for each rule with such a limit, and passes new warnings to OnWarn.
 func (m *Middleware) warn(o *Outcome) {
 	var counted *rules.Rule
 	for i := range o.Verdicts {
@@ -29,20 +29,21 @@ func (m *Middleware) warn(o *Outcome) {
 	}
 }
 
-// isUsed reports whether at least a part of the limit is used. The rounding of floats must not delay
-// a warning by a unit.
+// isUsed reports whether at least the given part of the limit is used. The rounding of floats must not
+// delay a warning by a unit.
 func isUsed(d *weir.Decision, part float64) bool {
 	return d.Limit > 0 && float64(d.Limit-d.Remaining) >= part*float64(d.Limit)*(1-1e-12)
 }
 
-// warnings has the keys that were reported to OnWarn: in each element the upper half of a hash of the key,
-// and the end of its report in Unix seconds. A key evicts another key in the same element.
+// warnings has the keys that were reported to OnWarn. The upper half of an element has 32 bits of the hash
+// of a key. The lower half has the time in Unix seconds from which the key is reported again. A key evicts
+// another key in the same element.
 type warnings [4096]atomic.Uint64
 
 // inFlightReport is the time until a key of an InFlight limit is reported again.
 const inFlightReport = time.Minute
 
-// isNew reports whether a warning must be reported: the first of its key in a window.
+// isNew reports whether a warning must be reported because it is the first of its key in a window.
 func (w *warnings) isNew(v *Verdict, now time.Time) bool {
 	l, id := v.Limiter.Limit(), v.Limiter.ID(v.Key)
 	window := v.Decision.ResetAfter

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// Member is a member in Members.
+// Member is a member of the cluster, as Members shows it.
 type Member struct {
 	Name   string `json:"name"`
 	Addr   string `json:"addr"`
@@ -20,7 +20,7 @@ type Member struct {
 }
 
 // Members is the response to GET /v1/members: the members that the node knows, sorted by name. Next is the
-// value of after for the next page, if there are more members.
+// value of the parameter after for the next page, and is empty if there are no more members.
 type Members struct {
 	Members []Member `json:"members"`
 	Next    string   `json:"next,omitempty"`
@@ -46,8 +46,8 @@ type Outcomes struct {
 // Limits maps the name of a limit to the number of its decisions for each source.
 type Limits map[string]map[string]Outcomes
 
-// Latency is a histogram of the durations of checks. weir.LatencyBounds has its bounds, and weir.Latency
-// its accuracy.
+// Latency is a histogram of the durations of checks. weir.LatencyBounds returns the bounds, and the comment
+// of weir.Latency describes the accuracy.
 type Latency struct {
 	Count   uint64          `json:"count"`
 	SumUS   float64         `json:"sum_us"`
@@ -116,7 +116,7 @@ type Rules struct {
 	Factors  []Factor       `json:"factors"`  // the factor of each rule with adapt
 }
 
-// rulesState is the part that GET /v1/stats and GET /v1/rules have in common.
+// rulesState has the fields that the responses to GET /v1/stats and GET /v1/rules have in common.
 type rulesState struct {
 	Version   uint64    `json:"version"`
 	Hash      string    `json:"hash"`
@@ -144,7 +144,7 @@ func showState(s *rules.BookStats) rulesState {
 type Factor struct {
 	Rule    string     `json:"rule"`
 	Factor  float64    `json:"factor"`
-	Reason  string     `json:"reason,omitempty"`  // of the last change
+	Reason  string     `json:"reason,omitempty"`  // reason for the last change
 	Changed *time.Time `json:"changed,omitempty"` // nil if the factor never changed, or its published value has ended
 }
 
@@ -279,7 +279,7 @@ type Take struct {
 	Source       string `json:"source"`
 	Shadow       bool   `json:"shadow"`
 	Off          bool   `json:"off,omitempty"`           // the rule is off, and the limit was not asked
-	Banned       bool   `json:"banned,omitempty"`        // the key is banned, and each request denied until the ban ends
+	Banned       bool   `json:"banned,omitempty"`        // the key is banned, and each request is denied until the ban ends
 	ShadowDenied bool   `json:"shadow_denied,omitempty"` // the limit of a shadow has denied, and nothing is enforced
 	Soft         bool   `json:"soft,omitempty"`          // the overrun of the rule has granted the units
 	Granted      int64  `json:"granted,omitempty"`       // units granted to a take with at_most

@@ -19,7 +19,7 @@ type Ban struct {
 	Until  time.Time  `json:"until"`
 }
 
-// Bans is the response to GET /v1/bans: the bans of all members, the last to end first.
+// Bans is the response to GET /v1/bans: the bans of all members. Those that end last come first.
 type Bans struct {
 	Bans    []Ban    `json:"bans"`
 	Missing []string `json:"missing"`
@@ -39,8 +39,8 @@ func showBan(b weir.BannedKey) Ban {
 	return shown
 }
 
-// deleteBan releases a key from its ban and deletes its count, by its text or by its id from the list of
-// bans.
+// deleteBan ends the ban of a key, and deletes the count of the key. The request has the text of the key, or
+// its id from the list of bans.
 func (a *api) deleteBan(r *request) (int, any, error) {
 	limit, key, raw, err := r.readKey("ban")
 	if err != nil {

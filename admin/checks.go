@@ -48,8 +48,8 @@ type CheckOptions struct {
 //	GET /v1/usage                            shows callers their own limits, with CheckOptions.Usage
 //	/v1/forward_auth, /v1/auth_request, /v1/ext_authz/    answer proxies that ask before they forward a request
 //
-// It also serves /openapi.json. docs/proxies.md has configurations of proxies. A client can use up every
-// limit and return spent units, but cannot change a limit. Time limits, size limits and the errors of
+// The result also serves /openapi.json. docs/proxies.md has configurations of proxies. A client can use up
+// every limit and return spent units, but cannot change a limit. Time limits, size limits and the errors of
 // responses are those of Handler. The error is weir.ErrInvalid if node is nil or o is not valid.
 //
 // Do not put an http.ServeMux in front, because it cleans the paths of /v1/ext_authz/.
@@ -143,8 +143,8 @@ func (a *api) judge(ctx context.Context, o *httplimit.Outcome) error {
 	return o.Err
 }
 
-// checkPossible returns a refusal if an enforced limit can never grant its units, or the sum of the units
-// for a key.
+// checkPossible returns a refusal if an enforced limit can never grant the units of its Verdict, or the sum of
+// the units that several Verdicts take of the limit for one key.
 func checkPossible(o *httplimit.Outcome) error {
 	for i := range o.Verdicts {
 		v := &o.Verdicts[i]
@@ -194,8 +194,8 @@ func (r *request) readVerdict(asked *question, fields []field) (v httplimit.Verd
 	return v, err
 }
 
-// readPossible is readQuestion, but returns a refusal if the path does not accept the kind of the limit,
-// unless the rule is off, or if the limit is enforced and can never grant the units.
+// readPossible is like readQuestion, but refuses units that an enforced limit can never grant. Unless the rule
+// is off, it also refuses a limit whose kind the path does not accept.
 func (r *request) readPossible(spends bool, more ...field) (*httplimit.Verdict, *httplimit.Outcome, error) {
 	v, o, err := r.readQuestion(spends, more...)
 	if err == nil {
@@ -283,8 +283,8 @@ func (a *api) takeUnits(r *request) (int, any, error) {
 	return http.StatusOK, answer, nil
 }
 
-// takeAtMost spends as many units as there is room for, and returns their number. If the limit denies, it
-// asks the overrun of the rule in the same way. If the rule is not enforced, all units are granted.
+// takeAtMost spends as many of the units as there is room for, and returns their number. If the limit denies,
+// takeAtMost asks the overrun of the rule in the same way. If the rule is not enforced, all units are granted.
 func (r *request) takeAtMost(v *httplimit.Verdict, o *httplimit.Outcome) (granted int64, err error) {
 	units := v.Units
 	if v.Mode != rules.Off {
@@ -329,8 +329,8 @@ type denialAnswer struct {
 	Body        string `json:"body"`
 }
 
-// carried is a hold or a reservation of a request, in the form of a request to release and renew, or to
-// settle with the units added.
+// carried is a hold or a reservation of a request. It is a valid body for release and renew, or for settle
+// once the units are added.
 type carried struct {
 	Limit       string `json:"limit"`
 	Key         string `json:"key"`
@@ -340,8 +340,8 @@ type carried struct {
 }
 
 // request decides on a request that the caller describes, as a Middleware decides on a request that it
-// receives: it accepts every path that a client can send, and treats an unknown tier as the default tier.
-// With a ttl, the caller ends the request by releasing the holds and settling the reservations.
+// receives. So request accepts every path that a client can send, and treats an unknown tier as the default
+// tier. With a ttl, the caller ends the described request by releasing its holds and settling its reservations.
 func (a *api) request(r *request) (int, any, error) {
 	of := rules.Request{Method: http.MethodGet, Header: make(http.Header)}
 	var ttl time.Duration

@@ -15,8 +15,8 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// client is a client with all of its limits: those of the rules whose key is its address, its user or its
-// API key alone.
+// client selects all limits of a client: the limits of rules whose key is only its address, only its user or
+// only its API key.
 type client struct {
 	request rules.Request
 	part    string // ip, user or api_key
@@ -51,7 +51,7 @@ func (r *request) readClient(read func(...field) error, more ...field) (c client
 	return c, nil
 }
 
-// limits returns the counts of the client under the rules, and the rules that it does not cover.
+// limits returns the counts of the client under the rules, and the rules that are uncovered.
 func (c *client) limits(s *rules.Snapshot) (all []statusPeek, others []uncovered) {
 	others = []uncovered{}
 	for _, r := range s.Rules() {
@@ -145,8 +145,8 @@ func (a *api) resetClient(r *request) (int, any, error) {
 	return http.StatusOK, answer, nil
 }
 
-// overrideClient sets an override for each limit of a client: the numbers of the file for its tier, times a
-// factor. It sets none if one of them is not valid.
+// overrideClient sets an override for each limit of a client: the numbers of the rules for its tier, times a
+// factor. If one of the overrides is not valid, overrideClient sets none.
 func (a *api) overrideClient(r *request) (int, any, error) {
 	var (
 		factor float64
@@ -183,7 +183,7 @@ func (a *api) overrideClient(r *request) (int, any, error) {
 	return http.StatusOK, answer, nil
 }
 
-const maxMultiply = 1_000_000 // the maximum multiple of a tier, too
+const maxMultiply = 1_000_000 // also the maximum of multiply for a tier of the rules
 
 // multiply returns an override with the numbers of a limit times a factor, rounded like the
 // numbers of a tier.
@@ -223,8 +223,8 @@ func (a *api) restoreClient(r *request) (int, any, error) {
 	return http.StatusOK, answer, nil
 }
 
-// peekAll returns the state of counts of a request's client, of at most maxStatusLimits. The argument after
-// is the last limit of the previous response, or empty for the first one.
+// peekAll returns the state of the first maxStatusLimits counts of a client that follow the limit in the
+// argument after. That is the last limit of the previous response, or empty for the first response.
 func (a *api) peekAll(r *request, of *rules.Request, peeks []statusPeek, after string) (answer keyStatus, err error) {
 	s := r.rules
 	answer = keyStatus{Version: s.Version(), Enabled: s.Enabled(), Exempt: s.Exempt(of), Tier: s.Tier(of.Tier)}

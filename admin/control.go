@@ -12,7 +12,7 @@ const (
 	maxReasonBytes = 256
 )
 
-// controlAnswer is the part that the answers about values of operators have in common.
+// controlAnswer has the fields that the answers about values of operators have in common.
 type controlAnswer struct {
 	Until  *time.Time `json:"until,omitempty"`
 	By     string     `json:"by,omitempty"`
@@ -29,8 +29,8 @@ func showControl(c *rules.Control) controlAnswer {
 	return a
 }
 
-// controlFields returns the fields of a request that sets a value of an operator, and sets the default of the
-// author to the client.
+// controlFields returns the fields of a request that sets a value of an operator. It also sets c.By to the
+// name of the client, which is the author unless the request has a field by.
 func (r *request) controlFields(c *rules.Control) []field {
 	c.By = shorten(r.by)
 	return []field{{name: "until", into: &c.Until}, {name: "by", into: &c.By, most: maxAuthorBytes}, {name: "reason", into: &c.Reason, most: maxReasonBytes}}

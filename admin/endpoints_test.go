@@ -74,7 +74,7 @@ func TestRuleHasSameEffectOnEveryEndpoint(t *testing.T) {
 	for _, c := range []struct {
 		enabled bool
 		limit   string
-		want    [5]answer // to five units in turn, of a limit of two
+		want    [5]answer // answers to five requests of one unit each, under a limit of two units
 		rule    string    // a rule that is switched
 		mode    rules.Mode
 	}{

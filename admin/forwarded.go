@@ -11,12 +11,13 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// A proxy asks by a request of its own whether it may forward a request of a client, which it describes
-// in header fields. The proxy also sends the header fields of the client. Therefore a client could forge
-// each field that the proxy does not overwrite. For that reason each of these fields must occur exactly
-// once, except the field with the addresses of the client and of proxies, which is read from the right. A
-// request that lacks any of these fields is answered with 400, and never admitted. Only a field that the
-// parameter user, api_key, tier or critical names may be missing, and counts as missing if it occurs twice.
+// A proxy asks by a request of its own whether it may forward a request of a client. The proxy describes the
+// client's request in header fields, and also sends the header fields of the client. Therefore a client could
+// forge each describing field that the proxy does not overwrite. For that reason each of these fields must
+// occur exactly once, except the field with the addresses of the client and of proxies, which is read from
+// the right. A request that lacks any of these fields is answered with 400, and never admitted. Only a field
+// that the parameter user, api_key, tier or critical names may be missing. It counts as missing if it occurs
+// twice.
 
 const (
 	forwardedForField  = "X-Forwarded-For"
@@ -94,8 +95,8 @@ func extAuthzTarget(r *http.Request) (path string, ok bool) {
 }
 
 // extAuthz answers Envoy's ext_authz, with 200 or with the denial for the client. r has the method and
-// the host of the client's request, and its path after extAuthzPath. Its query is the client's, so r has
-// no parameters.
+// the host of the client's request, and its path after extAuthzPath. The query of r is the query of the
+// client's request, so extAuthz has no parameters.
 func (a *api) extAuthz(r *request) (int, any, error) {
 	of := rules.Request{Method: r.Method, Host: r.Host, Path: r.rest, Query: r.URL.RawQuery}
 	if err := a.readForwarded(&of, r, forwardedForField, 1); err != nil {
@@ -110,7 +111,7 @@ type proxied struct {
 	request rules.Request
 	accept  []string
 	header  http.Header // header of the answer to the proxy
-	status  int         // for the client; 200 if the request is admitted
+	status  int         // status for the client; 200 if the request is admitted
 
 	contentType string // content type of the denial; empty if there is none
 	body        []byte
@@ -152,7 +153,7 @@ func (p *proxied) answer(err error) (int, any, error) {
 }
 
 // readForwarded reads the parts of a request that all proxies send in the same form: the address of the
-// client, which is the n-th from the right in a field, and the header fields of the client.
+// client, which is the n-th address from the right in the given field, and the header fields of the client.
 func (a *api) readForwarded(described *rules.Request, r *request, field string, n int) error {
 	c := httplimit.FromRight(field, n)
 	described.Client = c.FromFields(r.Header, "", false)

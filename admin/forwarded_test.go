@@ -24,7 +24,7 @@ type forwardedAs struct {
 	fields                    http.Header // further header fields of the client
 }
 
-// askers returns a function for each endpoint that asks in the form of its proxy.
+// askers returns, for each endpoint, a function that sends a request in the form of the endpoint's proxy.
 func askers(api http.Handler) map[string]func(forwardedAs) *httptest.ResponseRecorder {
 	asker := func(path, uriField, methodField string) func(forwardedAs) *httptest.ResponseRecorder {
 		return func(of forwardedAs) *httptest.ResponseRecorder {

@@ -21,8 +21,8 @@ type gate struct {
 	certificate func(*x509.Certificate) bool
 }
 
-// newGate returns the gate of Options, or of CheckOptions that are not Open. Errors name the type in the
-// argument name. The argument open describes how to admit every client.
+// newGate returns the gate of Options, or of CheckOptions that are not Open. The argument name is the name of
+// that type, for errors. The argument open describes how to admit every client.
 func newGate(o Options, name, open string) (*gate, error) {
 	g := &gate{mutualTLS: o.MutualTLS, certificate: o.Certificate}
 	var errs []error
@@ -55,8 +55,8 @@ func (g *gate) admitBrowser(w http.ResponseWriter, r *http.Request) (by string, 
 	return g.admitBy(w, r, (*gate).findTokenOrPassword, `Basic realm="weir: any name, and a token as the password", charset="UTF-8"`)
 }
 
-// admitBy returns the name of the client. token returns the index of the token in a request, and
-// challenge is the WWW-Authenticate of a refusal for lack of a token.
+// admitBy returns the name of the client. The function token returns the index of the token in a request, and
+// challenge is the WWW-Authenticate of a refusal by this function.
 func (g *gate) admitBy(w http.ResponseWriter, r *http.Request, token func(*gate, *http.Request) (int, error), challenge string) (by string, err error) {
 	if g == nil {
 		return "", nil

@@ -38,9 +38,9 @@ type Options struct {
 	// nil, every verified certificate is allowed. It is valid only with MutualTLS.
 	Certificate func(*x509.Certificate) bool
 
-	// Page is served at /page/ to the clients that may use the API, such as a page.Page. Only there, a
-	// browser may send a token as the password of HTTP Basic, with any user name. Its requests have no
-	// time limit. If nil, there is no page.
+	// Page, such as a page.Page, is served at /page/ to the clients that may use the API. Only there, a
+	// browser may send a token as the password of HTTP Basic, with any user name. Requests below /page/
+	// have no time limit. If nil, there is no page.
 	Page http.Handler
 
 	// Logger receives a message for each change, with the client that made it, and for failures. The
@@ -50,7 +50,7 @@ type Options struct {
 
 const (
 	minTokenBytes = 16
-	stepTimeout   = 10 * time.Second // for the body of a request; the whole request has twice as long
+	stepTimeout   = 10 * time.Second // time limit of the body of a request; the whole request may take twice as long
 )
 
 // Handler returns the status and admin API, which needs an address of its own. docs/admin.md and the
@@ -130,7 +130,7 @@ type request struct {
 	w           http.ResponseWriter // limits the body, and receives header fields
 	by          string              // name of the client, if the gate knows a name
 	rest        string              // end of the path, after the path of the route; escaped after extAuthzPath
-	stepTimeout time.Duration       // for the body
+	stepTimeout time.Duration       // time limit of the body
 	maxBody     int64               // maximum size of the body, in bytes
 	rules       *rules.Snapshot     // current rules if the route is ofRules, nil otherwise
 }

@@ -80,7 +80,8 @@ type renewed struct {
 	ExpiresAt *time.Time `json:"expires_at"`
 }
 
-// renew sets the end of a hold to ttl from now, and reduces its units to the field units if there are more.
+// renew sets the end of a hold to ttl from now. If the hold has more units than the field units, renew returns
+// the units above it.
 func (a *api) renew(r *request) (int, any, error) {
 	ttl, units := defaultHoldTTL, int64(maxUnits)
 	v, text, err := r.readCarried("hold", ttlField(&ttl), field{name: "units", into: &units})
@@ -97,8 +98,8 @@ func (a *api) renew(r *request) (int, any, error) {
 	return http.StatusOK, answer, translateUnanswered(err)
 }
 
-// translateUnanswered returns a refusal that tells the client to ask again, if err is none of the known
-// errors: then other nodes did not answer.
+// translateUnanswered returns err if it is nil or one of the known errors. Any other error means that other
+// nodes did not answer. For it, translateUnanswered returns a refusal that tells the client to ask again.
 func translateUnanswered(err error) error {
 	switch {
 	case err == nil, errors.As(err, new(*refusal)), errors.Is(err, weir.ErrInvalid), errors.Is(err, weir.ErrClosed), errors.Is(err, context.Canceled):

@@ -121,7 +121,7 @@ func TestRenewalReturnsUnitsAboveThoseItKeeps(t *testing.T) {
 func TestOverrideKeepsOrResetsUsedUnits(t *testing.T) {
 	a := startTestAPI(t, carriedRules)
 	take := func(limit string) { a.post("/v1/take", 200, `{"limit":%q,"key":"u","units":2}`, limit) }
-	for range 2 { // the second take of soft is of its overrun
+	for range 2 { // the overrun of soft grants its second take
 		take("soft")
 		take("points")
 	}

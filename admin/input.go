@@ -246,8 +246,9 @@ func findHalfSurrogate(text []byte) string {
 // matches only the half.
 var escapes = regexp.MustCompile(`\\u[dD][89abAB]..\\u[dD][c-fC-F]..|(\\u[dD][89a-fA-F]..)|\\.`)
 
-// readHeader adds the fields of a JSON object of strings to header, in their order. Names that differ in
-// case only are lines of the same field, as in net/http. It reports whether text is such an object.
+// readHeader adds the fields of a JSON object of strings to header, in the order of the text. Names that differ
+// only in case are lines of the same field, as in net/http. readHeader reports whether the text is an object of
+// strings.
 func readHeader(header http.Header, text []byte) bool {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	if open, _ := decoder.Token(); open != json.Delim('{') {

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-go/weir/httplimit"
 )
 
-// Names that differ in case only are lines of the same field, in their order, as in net/http.
+// Names that differ only in case are lines of the same field, in the order of the text, as in net/http.
 func TestSpellingsOfAHeaderAreLinesOfOneField(t *testing.T) {
 	const file = `
 rules:

@@ -6,9 +6,9 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// remedies has texts for a limit of a kind that a path refuses. They name the path that accepts it,
-// because callers cannot use the Go functions that errors of package weir name. An empty text means that
-// the path accepts the kind.
+// remedies has the remedies for limits whose kind a path refuses. Each text names the path that accepts the
+// kind, because callers cannot use the Go functions that errors of package weir name. An empty text means
+// that the path accepts the kind.
 type remedies struct{ inFlight, counted string }
 
 var remediesByPath = map[string]remedies{

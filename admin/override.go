@@ -42,14 +42,14 @@ func (a *api) overrides(*request) (int, any, error) {
 	return http.StatusOK, overridesAnswer{showAll(a.book.Overrides(), showOverride)}, nil
 }
 
-// The values of the field used of an override: the used units of the key stay, or its count is deleted.
+// Values of the field used of an override: the used units of the key stay, or the count of the key is deleted.
 const (
 	keepUsed  = "keep"
 	resetUsed = "reset"
 )
 
-// setOverride sets the override of a key. If it deletes the count, it does so after the override is in force
-// here, so that the request can be repeated if members were not reached.
+// setOverride sets the override of a key. If the request also deletes the count, the override is in force on
+// this node first. So a client can repeat the request if members were not reached.
 func (a *api) setOverride(r *request) (int, any, error) {
 	var (
 		limit, key string
@@ -146,8 +146,8 @@ func (a *api) deleteOverride(r *request) (int, any, error) {
 	return http.StatusNoContent, nil, nil
 }
 
-// readKey reads the parameters limit, and key or id. what names the value that the request is about. If the
-// request has a key, readKey also returns its ID.
+// readKey reads the parameters limit, and key or id. The argument what names the value of the key that the
+// request changes, for messages. If the request has a key, readKey also returns the ID of the key.
 func (r *request) readKey(what string) (limit, key string, id [16]byte, err error) {
 	err = r.parameters(field{name: "limit", into: &limit, required: true}, field{name: "key", into: &key, most: maxKeyBytes}, field{name: "id", into: &id})
 	hasKey := r.URL.Query().Has("key")
@@ -192,8 +192,8 @@ func showReset(notReached []string) (status int, answer any, err error) {
 	return status, resetAnswer{append([]string{}, notReached...)}, nil
 }
 
-// findLimiters returns the Limiters that count a key under a limit of the rules or of check. The second
-// is of the overrun, if the rule has an overrun.
+// findLimiters returns the Limiters that count a key under a limit of the rules or of check. If the rule has an
+// overrun, the second Limiter counts the overrun.
 func (a *api) findLimiters(limit, key string) ([]*weir.Limiter, error) {
 	if strings.HasPrefix(limit, checkPrefix) {
 		if most := len(checkPrefix) + maxCheckNameBytes; len(limit) > most {

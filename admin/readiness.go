@@ -7,9 +7,9 @@ import (
 )
 
 // Readiness returns a handler for readiness probes, which answers 200 while Node.Ready is true, and 503
-// otherwise: until the node has authority over the counts that it owns, or need not wait for it, and after
-// Leave and Close. If no address of Config.Join answers, the wait takes up to Config.JoinTimeout. A rolling
-// deploy that waits for 200 resets no count.
+// otherwise. A new node is ready once it has authority over the counts that it owns, or need not wait for that
+// authority. If no address of Config.Join answers, the wait takes up to Config.JoinTimeout. After Leave or
+// Close, the node is not ready. A rolling deploy that waits for 200 resets no count.
 //
 // The handler accepts every method and path, and reads nothing. The handler may be open to all clients, because
 // the responses reveal no key, member or count.

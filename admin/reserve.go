@@ -9,7 +9,7 @@ import (
 	"github.com/weir-go/weir/httplimit"
 )
 
-// reserve spends an estimate of the cost under a limit of the rules. settle replaces it by the cost.
+// reserve spends an estimate of the cost under a limit of the rules. settle replaces the estimate by the cost.
 func (a *api) reserve(r *request) (int, any, error) {
 	v, o, err := r.readPossible(true)
 	if err != nil {
@@ -30,8 +30,7 @@ func (a *api) reserve(r *request) (int, any, error) {
 	return http.StatusOK, answer, nil
 }
 
-// reserve reserves the units of v under its limit. If that is a denial, reserve tries the overrun of the
-// rule.
+// reserve reserves the units of v under its limit. If the limit denies, reserve asks the overrun of the rule.
 func reserve(ctx context.Context, v *httplimit.Verdict) (*weir.Reservation, error) {
 	spent, err := askedLimiter(v).Reserve(ctx, v.Key, v.Units)
 	v.Decision = spent.Decision()

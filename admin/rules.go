@@ -54,7 +54,7 @@ type exceptionAnswer struct {
 	clientsAnswer
 }
 
-// clientsAnswer is a condition on clients. API keys are secret.
+// clientsAnswer is a condition on clients. It has only the number of API keys, because API keys are secret.
 type clientsAnswer struct {
 	IPs     []netip.Prefix `json:"ips,omitempty"`
 	Users   []string       `json:"users,omitempty"`

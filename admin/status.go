@@ -17,12 +17,12 @@ import (
 )
 
 const (
-	maxStatusLimits    = 256 // in a response
+	maxStatusLimits    = 256 // maximum number of limits in a response
 	maxConcurrentPeeks = 16  // maximum number of peeks that a request makes at the same time
 )
 
-// keyStatus is the response to GET /v1/status. Next is the value of after for the next page, if there are
-// more limits.
+// keyStatus is the response to GET /v1/status. Next is the value of the parameter after for the next page, and
+// is empty if there are no more limits.
 type keyStatus struct {
 	Version uint64        `json:"version"`
 	Enabled bool          `json:"enabled"`
@@ -66,7 +66,7 @@ type statusQuery struct {
 	has     []string // known parts of keys; nil for a whole key
 }
 
-// keyUnder returns the key under a rule. ok is false if a part of it is not known.
+// keyUnder returns the key under a rule. The result ok is false if a part of the key is not known.
 func (q *statusQuery) keyUnder(r *rules.Rule) (key string, ok bool) {
 	parts := strings.Split(r.By, "|")
 	switch {
@@ -136,9 +136,9 @@ type statusPeek struct {
 	key   string
 }
 
-// selectLimits returns the counts of the rules of a tier for which the query has a key. If only is not
-// empty, selectLimits leaves out all rules but the rule with this name, and returns an error if no rule
-// has the name.
+// selectLimits returns the counts of the rules that apply to a tier and for which the query has a key. If the
+// argument only is not empty, selectLimits considers only the rule with this name, and returns an error if
+// there is no such rule.
 func (q *statusQuery) selectLimits(s *rules.Snapshot, only, tier string) (peeks []statusPeek, err error) {
 	var known []string
 	for _, r := range s.Rules() {

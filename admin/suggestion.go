@@ -19,7 +19,7 @@ type Suggestion struct {
 	Masked bool      `json:"masked,omitempty"`
 	Denied float64   `json:"denied"`
 	Since  time.Time `json:"since"`
-	Policy string    `json:"policy"` // present numbers of the limit, without those of the key
+	Policy string    `json:"policy"` // numbers of the limit in force, without overrides of the key
 	Rate   int64     `json:"rate"`
 	Burst  int64     `json:"burst,omitempty"`
 }

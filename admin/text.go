@@ -13,7 +13,7 @@ type PublishedText struct {
 	controlAnswer
 
 	Error    string   `json:"error,omitempty"`    // the reason why the text is not in force
-	Warnings []string `json:"warnings,omitempty"` // of the text that was just published
+	Warnings []string `json:"warnings,omitempty"` // warnings about the text that was just published
 }
 
 func showText(t *rules.PublishedText) *PublishedText {

@@ -13,13 +13,13 @@ import (
 // proxy must overwrite these fields, or append to the Client field. User, APIKey and Tier are not read without a
 // name.
 type UsageFields struct {
-	Client             string // has the address, in the form of X-Forwarded-For, which is the default
+	Client             string // field with the address, in the form of X-Forwarded-For; X-Forwarded-For if empty
 	Hops               int    // place of the address from the right; 1 if zero
 	User, APIKey, Tier string
 }
 
-// usage returns the limits of the caller that header fields describe. The query may be written by the
-// caller, because it does not select the caller.
+// usage returns the limits of the caller that header fields describe. The caller may write the query, because
+// the query does not select the caller.
 func (a *api) usage(r *request) (int, any, error) {
 	of := rules.Request{Method: http.MethodGet}
 	var path string

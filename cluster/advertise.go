@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// findAddress sets advertise, the address that the other nodes dial, and port and reachable.
+// findAddress sets the fields advertise, port and reachable of g.
 func (g *gossipCluster) findAddress(ctx context.Context, bound net.Addr) error {
 	host, port, err := net.SplitHostPort(bound.String())
 	if err != nil {
@@ -49,10 +49,10 @@ func (g *gossipCluster) findAddress(ctx context.Context, bound net.Addr) error {
 	return nil
 }
 
-// firstReachable returns the first of addrs at which other machines reach the socket that is bound. The
-// result has a family that the socket accepts, and is a loopback address if, and only if, the socket is
-// bound to one, because many machines resolve their own name to a loopback address. If advertise is an
-// address, firstReachable returns that address unchecked.
+// firstReachable returns the first of addrs at which other machines reach the socket that is bound to the
+// address bound. The result has a family that the socket accepts. It is a loopback address if, and only
+// if, the socket is bound to a loopback address, because many machines resolve their own name to such an
+// address. If advertise is an address, firstReachable returns that address unchecked.
 func firstReachable(advertise string, addrs []string, bound net.Addr) (netip.AddrPort, error) {
 	if a, err := netip.ParseAddrPort(advertise); err == nil {
 		return a, nil
@@ -114,7 +114,7 @@ func (l local) String() string { return fmt.Sprintf("%v (%s)", l.ip, cmp.Or(l.ni
 
 // outwardAddress returns the address at which other machines reach this machine if Bind has no address:
 // the source address of its default route. No command runs and no packet is sent. The package go-sockaddr
-// runs the command ip, which a minimal image lacks, and was right in 11 of 25 layouts.
+// runs the command ip, which a minimal image lacks, and found the right address in 11 of 25 layouts.
 func outwardAddress(bind string) (local, error) {
 	locals, err := localAddresses()
 	if err != nil {
@@ -149,8 +149,8 @@ func chooseAddress(prefers6 bool, sources func(is6 bool) []netip.Addr, locals []
 			return local{}, fmt.Errorf("this machine has default routes over several addresses: %s", candidatesText(found))
 		}
 	}
-	// Without a default route, an address is chosen only if a single interface has dialable addresses,
-	// and has only one of the preferred family, or none of it and only one of the other family.
+	// Without a default route, an address is chosen only if a single interface has dialable addresses. It
+	// must be the only address of the preferred family, or the only address if there is none of that family.
 	var usable []local
 	nics := make(map[string]bool)
 	for _, l := range locals {
@@ -231,15 +231,15 @@ var (
 )
 
 const (
-	// rootOf4 and rootOf6 are a root name server. The route to it is examined if the machine has no
-	// route to a network for documentation, because machines may refuse such destinations.
+	// rootOf4 and rootOf6 are the addresses of a root name server. The route to this server is examined if
+	// the machine has no route to a network for documentation, because machines may refuse such networks.
 	rootOf4 = "198.41.0.4"
 	rootOf6 = "2001:503:ba3e::2:30"
-	routes  = 8 // routes that are examined for each network
+	routes  = 8 // number of destinations in each network whose routes are examined
 )
 
-// routeSources returns the addresses from which this machine sends to the world. Without a default
-// route, there is no address.
+// routeSources returns the addresses from which this machine sends to the world. It returns none if the
+// machine has no default route.
 func routeSources(is6 bool) (sources []netip.Addr) {
 	world, root := worldOf4, rootOf4
 	if is6 {

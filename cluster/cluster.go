@@ -51,16 +51,16 @@ type Cluster interface {
 	// Leaving. When Announce returns, View shows the state, and Changed is called. The members that
 	// this node is connected to learn the state about a network latency later, and other members by
 	// gossip. In a cluster of more than 9 members, each member passes the state on within some 50 ms,
-	// and shows it in its view some 100 µs later for each member of the cluster. Announce may be called
-	// once Start has returned, and before that from the first call of Changed on, also from within
-	// Changed. Announce returns an error for any other state, and before Start, after Leave and after
-	// Close.
+	// and shows the state in its view after some 100 µs for each member of the cluster. Announce may be
+	// called from the first call of Changed on, also within Changed, and once Start has returned.
+	// Announce returns an error for any other state, and before Start, after Leave and after Close.
 	//
 	// A node that was removed from the roster while alive, because a side of a partition forgot it or
 	// another member answered at its address, comes back without a call of Announce. It is Joining
 	// again, because other members may now hold its counts. Member.Epoch counts these returns.
 	Announce(s State) error
-	// Forget removes a dead member from the roster of this node and of every node that is reached.
+	// Forget removes a dead member from the roster of this node, and of every node to which gossip spreads
+	// the tombstone.
 	// Forget returns an error if name is not in the roster or not dead, before Start and after Close.
 	Forget(name string) error
 	// Leave removes this node from the rosters of the other members. Until Close, the node continues to
@@ -77,8 +77,8 @@ type Cluster interface {
 
 // Handler is the node above a Cluster. The Cluster calls its methods.
 type Handler interface {
-	// Changed reports that View has changed. Calls do not overlap, and must not block. Changed may be
-	// called before Start returns: Start tries every address to join, and members are connected
+	// Changed reports that View has changed. Changed must not block. Calls do not overlap. The first call
+	// may come before Start returns: Start tries every address to join, and members are connected
 	// meanwhile.
 	Changed()
 	// Serve answers requests that arrived together from a member, or from a node of a different region
@@ -89,9 +89,9 @@ type Handler interface {
 	// second and within the wait of the request. The time ends when this process reads the answer. So
 	// an answer does not count if it stayed in a socket for too long because this process did not run.
 	// Over a new connection, a member that has the tombstone of this node sends the tombstone before
-	// its first pong, and View shows this node as Joining before Answered is called. Calls come from
-	// several goroutines, at most once for all frames that were read from a connection together, and
-	// must not block. A cluster of NewSolo never calls Answered.
+	// its first pong, and View shows this node as Joining before Answered is called. Several goroutines
+	// call Answered, each at most once for all frames that it has read together. Answered must not block.
+	// A cluster of NewSolo never calls Answered.
 	Answered()
 	// HandleLate handles an answer that arrived after the caller of Ask had given up. It must not block,
 	// and must not keep request or answer.
@@ -102,7 +102,8 @@ type Handler interface {
 //
 // A region is asked over a single connection to a node that is chosen at random. The connection is
 // opened as soon as the cluster starts. If the connection ends, or the node stops answering, this node
-// tries within seconds to open a new connection. The methods document members. For a region
+// tries within seconds to open a new connection. The comments of the methods describe members. For a
+// region:
 //   - ErrDisconnected reports that there is no connection now, and that this node tries to open a
 //     connection;
 //   - ErrStalled is not returned, and asks that are under way when the connection ends
@@ -113,28 +114,29 @@ type Peer interface {
 	// Ask sends request, appends the answer to answer[:0], and returns the result. When wait has
 	// passed, the error is ErrTimeout. Time in which this process did not run does not count, because a
 	// suspended process can neither send the request nor read the answer. A late answer does not
-	// disconnect the member. Only a connection that breaks or cannot be opened does, or 800 ms without an
-	// answer on either of the two connections with the member. If ctx is done first, Ask returns ctx.Err,
-	// and no timeout is counted. Ask also returns ErrBroken, ErrBusy, ErrTooLarge and ErrClosed.
+	// disconnect the member. The member is disconnected only if a connection breaks or cannot be opened,
+	// or if 800 ms pass without an answer on either of the two connections with the member. If ctx is
+	// done first, Ask returns ctx.Err, and no timeout is counted. Ask also returns ErrBroken, ErrBusy,
+	// ErrTooLarge and ErrClosed.
 	//
 	// In a cluster of more than 9 members the connection to the member may not exist yet, or may rest.
-	// The time to open or wake the connection is part of wait. A member has stalled if this takes longer
-	// than 200 ms.
+	// The time to open or wake the connection is part of wait. A member has stalled if opening or waking
+	// takes longer than 200 ms.
 	//
 	// If the member is disconnected, Ask returns ErrDisconnected at once. If the member has stalled,
-	// Ask returns ErrStalled at once, until a frame arrives from the member. A member has stalled if an
-	// ask is unanswered, and no frame has arrived from the member since then for 200 ms, or for the
-	// mean of the round trips and four deviations (RFC 6298) if that is longer. Scheduling delays make
-	// the 200 ms and the 800 ms longer: see the package documentation.
+	// Ask returns ErrStalled at once, until a frame arrives from the member. A member has stalled if it
+	// leaves an ask unanswered, and sends no frame after the ask for 200 ms, or for the mean of the
+	// round trips and four deviations (RFC 6298) if that is longer. Scheduling delays make the 200 ms
+	// and the 800 ms longer: see the package documentation.
 	//
-	// An answer that arrives after Ask has returned, by at most 10 s and over the same connection, is
-	// passed to Handler.HandleLate.
+	// An answer that arrives over the same connection, at most 10 s after Ask has returned, is passed to
+	// Handler.HandleLate.
 	Ask(ctx context.Context, request, answer []byte, wait time.Duration) ([]byte, error)
 	// Send queues request, to which there is no answer, and does not block. The request is dropped if
 	// it exceeds MaxMessage, if the queue to the member is full, if an attempt to connect to the member
-	// fails, or if the member is disconnected and has no connection, or a resting one. Over any other
-	// connection, Send also sends to a disconnected member, because only the member that granted units
-	// too late can take them back.
+	// fails, or if the member is disconnected and its connection does not exist or rests. Over an open
+	// connection that does not rest, Send also sends to a disconnected member, because only the member
+	// that granted units too late can take them back.
 	Send(request []byte)
 	// Delay returns the scheduling delay that the member reported last: how long the process of the
 	// member was ready to run, and did not run. Pongs carry the delay. It is zero for a region, and
@@ -155,7 +157,7 @@ type State = detect.State
 
 const (
 	Joining = detect.Joining // does not own keys yet, and forwards checks to other members
-	Serving = detect.Serving // in the roster and reachable, directly or through others
+	Serving = detect.Serving // owns keys, and is reachable, directly or through others
 	Missing = detect.Missing // in the roster, but no member of this side is connected to it
 	Dead    = detect.Dead    // died without saying goodbye, and is not yet forgotten
 	Leaving = detect.Leaving // does not own keys any more, and transfers its authority
@@ -191,12 +193,12 @@ type View struct {
 	Members []Member // the roster, sorted by name; without this node once it has left
 	Self    int      // index of this node in Members, -1 once it has left
 	// Connected[i] are the indexes of the members that Members[i] watches and is connected to, sorted
-	// and without i. In a cluster of at most 9 living members, and 36 with the dead, every member watches
-	// all others. The row of a member that is not connected may be out of date.
+	// and without i. In a cluster of at most 9 living members, and at most 36 members with the dead, every
+	// member watches all others. The row of a member that is not connected may be out of date.
 	Connected [][]int
-	// Direct[j] reports whether this node is connected to Members[j], or presumes so: the side of this
-	// node reaches the member, and no request to it has failed. Direct is true for the node itself.
-	// The view of a node that has left has Direct too.
+	// Direct[j] reports whether this node is connected to Members[j], or presumes so: the member is on
+	// the side of this node, and no request to it has failed. Direct is true for the node itself. The
+	// view of a node that has left has Direct too.
 	Direct []bool
 	// Stalled[j] reports whether this node is connected to Members[j], which has stalled and so
 	// receives no requests from this node (see ErrStalled). Other nodes do not know this. If Stalled is
@@ -287,11 +289,11 @@ type Stats struct {
 	RoundTrips      map[string]time.Duration
 	SchedulingDelay time.Duration // how late the timers of this process fire, at most a second; the failure detector allows for this delay
 	JoinError       string        // why the last attempt to join found no member of Config.Join, or why a member refused this node
-	JoinedCount     int           // the number of addresses that the last attempt has joined; it tries only addresses that gossip does not have
+	JoinedCount     int           // the number of addresses that the last attempt has joined; attempts try only addresses that gossip does not have
 	// Unanswered contains the entries of Config.Join that have not led to a member since Start. The
 	// value of an entry is the problem of the last attempt, such as a name that does not resolve, or an
 	// address that does not answer. Before the first attempt, Unanswered contains every entry. After
-	// it, Unanswered contains no entry that stands for this node alone.
+	// the first attempt, Unanswered contains no entry that leads only to this node.
 	Unanswered map[string]string
 }
 

@@ -31,7 +31,7 @@ type Config struct {
 	// address needs no brackets if the port is the port of Bind.
 	//
 	// If Bind has no address either, the source address of the default route is advertised, and Start
-	// logs it. IPv4 has precedence, unless Bind is of "::". Without a default route, Start uses the
+	// logs it. IPv4 has precedence, unless the host of Bind is "::". Without a default route, Start uses the
 	// only address that other machines can dial. If there are several candidates, Start returns an
 	// error that names them.
 	Advertise string
@@ -42,11 +42,11 @@ type Config struct {
 	Join []string
 	// Region is the name of the region, at most 64 bytes. Members of other regions are refused.
 	Region string
-	// Regions has, for each other region, addresses that reach any of its nodes:
-	// "host:port", where a DNS name stands for all of its addresses. They are looked
-	// up again for as long as the node lives. With TLS, without ServerName and
-	// CertificateNames, the node that answers is verified by the address that a name resolves
-	// to, as with Join. The name of a region has at most 64 bytes. Regions needs a Region.
+	// Regions has, for each other region, addresses that reach any of its nodes: "host:port", where a
+	// DNS name stands for all of its addresses. The names are looked up again for as long as the node
+	// lives. With TLS, but without ServerName and CertificateNames, the certificate of a node must have
+	// the address to which the name resolves, as with Join. The name of a region has at most 64 bytes.
+	// Regions needs a Region.
 	Regions map[string][]string
 	// Seed is a fingerprint of the key of the ids. Members with a different Seed are refused.
 	Seed [16]byte
@@ -65,10 +65,10 @@ type Config struct {
 	RegionSecrets map[string][][]byte
 	// TLS, if not nil, puts all TCP connections under mutual TLS. TLS needs a certificate for both ends
 	// of a connection, and the roots that sign the certificates: RootCAs, or functions that verify in
-	// their place. Client certificates are required and verified, whatever the value of ClientAuth,
-	// against RootCAs if ClientCAs is nil. The exception is RequireAnyClientCert together with a
-	// VerifyPeerCertificate or VerifyConnection of the caller. The default of ServerName is the dialled
-	// host.
+	// their place. Whatever the value of ClientAuth, client certificates are required, and verified
+	// against ClientCAs, or against RootCAs if ClientCAs is nil. The exception is RequireAnyClientCert
+	// together with a VerifyPeerCertificate or VerifyConnection of the caller. The default of ServerName
+	// is the dialled host.
 	//
 	// The functions of TLS are called for each connection, so that certificates and roots may change
 	// while the member runs: GetCertificate and GetConfigForClient on the listening side;
@@ -94,8 +94,8 @@ type Config struct {
 	Forget time.Duration
 	// ForgetRefused sets View.Ended, so that the node above may leave members that have ended out of
 	// its shares. The kernel of such a member closed all connections, and refuses new ones with
-	// ECONNREFUSED. A firewall that answers with resets looks the same on both sides of a split.
-	// ForgetRefused must be equal on all nodes, and has no effect on Windows.
+	// ECONNREFUSED. A firewall that splits the cluster and answers with resets has the same effect on both
+	// sides. ForgetRefused must have the same value on all nodes, and has no effect on Windows.
 	ForgetRefused bool
 	// Logger is used for messages to operators. The default is slog.Default.
 	Logger *slog.Logger

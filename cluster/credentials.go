@@ -20,7 +20,7 @@ var (
 	errUnproven = errors.New("cluster: the member does not accept this node's Name or Region: the secret in RegionSecrets belongs to a different region, or the certificate to a different name or region")
 )
 
-// credential is a secret, and the region of the nodes that it proves.
+// credential is a secret, and the region to which a node that proves the secret belongs.
 type credential struct {
 	secret    []byte
 	region    string // not used if anyRegion is true
@@ -187,7 +187,7 @@ func checkPattern(pattern string) error {
 
 // clientTLS returns the configuration for the dialling end. With CertificateNames, a certificate
 // need not contain the dialled host, because SPIFFE certificates never do: the chain is verified as
-// usual, and checkCertificate checks the names. If c has a ServerName, InsecureSkipVerify or
+// usual, and checkCertificate checks the names. If n is nil, or c has a ServerName, InsecureSkipVerify or
 // VerifyPeerCertificate, clientTLS returns c unchanged.
 func (n certificateNames) clientTLS(c *tls.Config) *tls.Config {
 	if c == nil || n == nil || c.ServerName != "" || c.InsecureSkipVerify || c.VerifyPeerCertificate != nil {

@@ -29,10 +29,10 @@
 // joining, serving or leaving with [Cluster].Announce: over connections first, and by gossip. [View]
 // has the roster and these states.
 //
-// Members that forgot a member beyond a partition spread a tombstone of this member once gossip reaches
-// it again. The member answers with a greater epoch, and joins again. Until then, for some 5 seconds at
-// most, the member stays in the rosters of its own side, because the other members of this side may
-// have been forgotten too, and receive their own tombstones later.
+// If one side of a partition forgets a member of the other side, it spreads a tombstone of this member
+// once gossip reaches the member again. The member answers with a greater epoch, and joins again. Until
+// then, for some 5 seconds at most, the member stays in the rosters of its own side, because the other
+// members of its side may have been forgotten too, and receive their own tombstones later.
 //
 // # Failure detection
 //
@@ -45,16 +45,17 @@
 //
 // The row of a node lists the watched members to which it is connected. A node sends rows that have
 // changed to the members that it watches: at once, but to each member at most every 50 ms. Over a new
-// connection it sends all rows. A member that is not watched is presumed to be connected while the side
-// of this node reaches it, and the first request makes the node dial it (ondemand.go).
+// connection it sends all rows. A member that is not watched is presumed to be connected while the rows
+// show the member on the side of the node. The first request makes the node dial the member
+// (ondemand.go).
 //
 // A slow member is not a missing member. Three decisions are separate:
 //   - How long an ask waits. The caller decides ([Peer].Ask).
-//   - Whether the next ask is sent. A node sends no asks to a stalled member: an ask is unanswered, and
-//     no frame has arrived from the member since then for 200 ms, or for the mean of the round trips
-//     and four deviations (RFC 6298) if that is longer. A member that is not watched has also stalled
-//     if opening or waking the connection takes longer than 200 ms. Asks return [ErrStalled] at once,
-//     until a frame arrives. Only the node that asked acts on this.
+//   - Whether the next ask is sent. A node sends no asks to a stalled member. A member has stalled if it
+//     leaves an ask unanswered, and sends no frame after the ask for 200 ms, or for the mean of the
+//     round trips and four deviations (RFC 6298) if that is longer. A member that is not watched has
+//     also stalled if opening or waking the connection takes longer than 200 ms. Asks return
+//     [ErrStalled] at once, until a frame arrives. Only the node that asked acts on this.
 //   - Whether a member is connected. A connected member stays so until the connection to it breaks or
 //     cannot be opened, or 800 ms pass without an answer on either connection. Every member learns by
 //     the rows whether a watched member is connected. A disconnected member is connected again once it
@@ -86,8 +87,8 @@
 // TLS, and with the secrets of RegionSecrets or, without them, the same Secrets. The hello states the
 // region of the node and the region to reach. If the address leads to a wrong region, both sides
 // refuse, and log the refusal. The connection carries only requests, answers and pings: a node of a
-// different region can send requests, but is not a member, is not connected, and does not receive the
-// roster.
+// different region can send requests, but is not a member, is not part of connectivity, and does not
+// receive the roster.
 //
 // The address of the remote node is chosen at random among the addresses to which the names then
 // resolve, except that addresses at which fewer attempts have failed come first. The remote node
@@ -102,16 +103,16 @@
 // without authorities, names or clocks. A change by an attacker ends the connection. A leaked secret
 // cannot be used to decrypt recorded connections. Without secrets, any host that reaches the port can
 // join, or send requests as a node of a different region. So secrets are required if other machines can
-// reach the port. Each use of a secret has a derived key. To rotate a secret, give all members [old,
-// new], then [new, old], then [new]: members in adjacent stages connect. Config.TLS instead puts all
-// TCP connections under TLS with certificates, in which both sides also prove a common secret. Config.TLS
-// does not protect UDP, so use Secrets too.
+// reach the port. Each use of a secret has a derived key of its own. To rotate a secret, give all
+// members [old, new], then [new, old], then [new]: members in adjacent stages connect. Config.TLS instead
+// puts all TCP connections under TLS with certificates. With Secrets, both sides then also prove a common
+// secret. Config.TLS does not protect UDP, so use Secrets too.
 //
 // TLS records are encrypted with TLS_AES_128_GCM_SHA256, and with TLS_CHACHA20_POLY1305_SHA256 if a
 // side has no instructions for AES.
 //
-// Each side compares the hello of the other side with its proof. With RegionSecrets, a secret of two
-// regions proves only a node of the other region, which is not a member. With CertificateNames, the
+// Each side compares the hello of the other side with the proof of that side. With RegionSecrets, a secret
+// of two regions proves only a node of the other region, which is not a member. With CertificateNames, the
 // proof is a certificate with region and name, and streams of gossip then need the certificate of a
 // member. A node whose hello differs from the proof is refused, and counted as "identity". If both are
 // unset, a holder of a secret, or of a certificate that TLS accepts, can state any region.

@@ -125,7 +125,7 @@ func parseFrame(buf []byte) (f frame, size int, err error) {
 
 const (
 	firstIntake  = 512      // bytes of the read buffer of a new or idle connection
-	steadyIntake = 64 << 10 // maximum size, unless a single frame needs more
+	steadyIntake = 64 << 10 // maximum bytes of a read buffer, unless a single frame needs more
 )
 
 // intake is the read buffer of a connection. The buffer grows with the bytes that have arrived, never
@@ -187,8 +187,8 @@ func (in *intake) makeRoom() {
 	}
 }
 
-// shrink frees the buffer of a connection that has been idle since the last call. The caller must have
-// called makeRoom.
+// shrink frees a large buffer that is empty, if the connection has read at most firstIntake bytes since
+// the last call. The caller must have called makeRoom.
 func (in *intake) shrink() {
 	if in.end == 0 && in.read <= firstIntake && len(in.buf) > firstIntake {
 		in.buf = nil
@@ -196,8 +196,7 @@ func (in *intake) shrink() {
 	in.read = 0
 }
 
-// shrinkIdle shrinks the buffer of the reader of conn, which is the argument in, and the
-// buffer of TLS below it.
+// shrinkIdle shrinks in, the read buffer of conn, and the buffer of TLS below conn.
 func shrinkIdle(conn net.Conn, in *intake) {
 	in.shrink()
 	if t, ok := conn.(*tlsConn); ok {

@@ -304,8 +304,8 @@ const (
 	tlsHandshake = 0x16
 )
 
-// accept performs the listener's side of the handshake, after the first byte and Config.TLS. secured
-// replaces conn. With an error, reason is the reason in Stats.Refused, and "" if the dialler just
+// accept performs the listener's side of the handshake, after the first byte and Config.TLS. The result
+// secured replaces conn. With an error, reason is the reason in Stats.Refused, and "" if the dialler just
 // closed the connection, or if this node has left.
 func (id identity) accept(conn net.Conn) (secured net.Conn, peer hello, reason string, err error) {
 	proof, reason, err := id.self.readOpening(conn)

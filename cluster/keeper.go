@@ -54,8 +54,8 @@ func (k *keeper) takeReady() []*link {
 	return ready
 }
 
-// run handles events and appointments until ctx is done, and then closes the connections of all links.
-// The other connections are those to other regions, and the accepted connections.
+// run handles events and appointments until ctx is done, and then closes the connections of all links. It
+// does not close connections to other regions, and accepted connections.
 func (k *keeper) run(ctx context.Context) {
 	timer := time.NewTimer(never)
 	defer timer.Stop()
@@ -139,8 +139,8 @@ func (s *schedule) Pop() any {
 	return u
 }
 
-// appointment is a time at which an action is due. takeDue and cancel keep due, so that the delay of this
-// process can be computed.
+// appointment is a time at which an action is due. takeDue and cancel do not change the field due, so that
+// the delay of this process can be computed.
 type appointment struct {
 	due     time.Time
 	planned bool // neither takeDue nor cancel has ended the appointment

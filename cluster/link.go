@@ -16,7 +16,7 @@ import (
 const (
 	// pingPace is the time between pings to a watched member while pongs arrive. All nodes send these
 	// pings at the multiples of pingPace in Unix time, so that an idle process wakes once for all pings.
-	// If the clocks are not the same, the process wakes up more often.
+	// If the clocks of the nodes differ, the process wakes up more often.
 	pingPace = 300 * time.Millisecond
 	// lookPace is the time from a ping to the check for its pong. Without a pong, the next ping is sent. If
 	// the previous ping has its pong, the check is made at the next multiple of pingPace, because another
@@ -31,9 +31,9 @@ const (
 	dialWait = 850 * time.Millisecond
 )
 
-// link sends the requests of this node to a member, and is the Peer of the member. There is a
-// connection for asks while this node watches the member or uses the connection. When a new connection
-// replaces it, the old connection is read until no more answers are expected.
+// link sends the requests of this node to a member, and is the Peer of the member. It has a connection
+// while this node watches the member or uses the connection. When a new connection replaces an old one,
+// the old connection is read until no more answers are expected.
 //
 // The keeper connects and pings, and no other goroutine stores a new session. Callers never dial and
 // never write, so an ask takes no longer than its wait, whatever the network does.
@@ -63,7 +63,7 @@ type link struct {
 	// The keeper owns the following fields.
 	upkeep *upkeep // nil if the link is idle
 	gone   bool    // eventGone was handled
-	silent bool    // the last session ended, and not because the member closed it
+	silent bool    // the last session has ended for another reason than that the member closed the connection
 	pings  uint64  // number of pings sent
 }
 
@@ -232,12 +232,12 @@ func (l *link) checkMember(s *session, due, now time.Time) (ponged bool) {
 // the keeper uses it.
 //
 // Asks use only the session of the link. A silent session stays until a new session exists: the path
-// may be broken, or the member may be frozen and continue later. While there is a session, a look is
-// planned.
+// may be broken, or the member may be frozen and continue later. While there is a session, the
+// appointment look is planned.
 //
 // Answers that a busy machine delays may grant units, which are refunded when the answers arrive. So a
-// replaced session is read until each ask is answered or lateFor has passed. It ends earlier if a
-// further session is replaced, or if the other side closes it because no frames arrive.
+// replaced session is read until each ask is answered or lateFor has passed. The replaced session ends
+// earlier if a further session is replaced, or if the other side closes it because no frames arrive.
 type upkeep struct {
 	*link
 	index int       // index in keeper.open
@@ -250,10 +250,10 @@ type upkeep struct {
 	dialed  chan dialOutcome // receives the outcome of the current attempt; nil if there is none
 	abandon func()           // ends that attempt
 	pace    time.Duration    // the time between attempts
-	dial    appointment
-	look    appointment
-	before  *session    // the last replaced session, while it is read; nil if there is none
-	drain   appointment // when before is checked: see checkDrained
+	dial    appointment      // when the next attempt to connect begins
+	look    appointment      // when the member is checked next
+	before  *session         // the last replaced session, while it is read; nil if there is none
+	drain   appointment      // when before is checked: see checkDrained
 
 	feed    detect.Feed
 	feeding appointment // when more rows may be sent
@@ -296,7 +296,7 @@ func (u *upkeep) handle(e event) {
 	}
 }
 
-// handleDue keeps the appointments that are due.
+// handleDue performs the actions of the appointments that are due.
 func (u *upkeep) handleDue(now time.Time) {
 	if u.dial.takeDue(now) {
 		u.tryDial()
@@ -424,7 +424,7 @@ func (u *upkeep) replaceSession(d dialOutcome) {
 		sever(next.conn)
 		return
 	}
-	u.session.Store(next) // so that the end of the old session does not disconnect the member
+	u.session.Store(next) // before the old session ends, because its end would disconnect the member
 	if u.s != nil {
 		u.s.retire()
 		if u.s.closed.Load() || u.s.isIdle() {
@@ -520,8 +520,8 @@ func nextPing(now time.Time) time.Time {
 
 // connectWait returns how long the next attempt may take. The scheduling delay of this process is
 // added, as for the time that members have to answer. Otherwise a process that gets little time would
-// give up each attempt during the handshake, and never connect. The argument due is the time for which the attempt
-// was planned.
+// give up each attempt during the handshake, and never connect. The argument due is the time for which
+// the attempt was planned.
 func (l *link) connectWait(due, now time.Time) time.Duration {
 	late := time.Duration(0)
 	l.peers.step(l, func(c *detect.Connectivity) bool {
@@ -555,8 +555,8 @@ func (l *link) connect(ctx context.Context, wait time.Duration) (*session, error
 
 // wrongMemberError returns the error that a different member, with the hello peer, answers at the
 // address of l. If peer advertises that address too, and the member of l was not alive at the same
-// time, wrongMemberError calls Replaced. If peer advertises a different address, it was reached by
-// mistake, for example by a stale name.
+// time, wrongMemberError calls Replaced. If peer advertises a different address, this node reached peer
+// by mistake, for example by a stale name.
 func (l *link) wrongMemberError(peer hello) error {
 	self := l.peers.cfg.Self
 	if peer.Addr == l.addr && (l.peers.isCalling(l.name) || l.peers.wereAliveTogether(l.name, peer.Name)) {

@@ -125,8 +125,8 @@ func (m *mux) release(conn net.Conn) {
 	m.mu.Unlock()
 }
 
-// After a failure accept pauses, twice as long each time up to a bound, and logs at
-// most once in acceptLogPace.
+// After a failure, accept pauses for acceptPause. Each further failure doubles the pause, up to
+// acceptPauses. A log line is written at most once in acceptLogPace.
 const (
 	acceptPause   = 5 * time.Millisecond
 	acceptPauses  = time.Second

@@ -458,8 +458,8 @@ type caller struct {
 }
 
 // registerCaller records that peer has opened conn, and returns whether this node serves conn. A node
-// that has left does not serve nodes of other regions, so that these ask a different member. If the
-// caller has too many connections, the caller of registerCaller must close oldest.
+// that has left does not serve nodes of other regions, so that these ask a different member. If peer has
+// too many connections, oldest is the oldest of them, which must be closed. Otherwise oldest is nil.
 func (p *peers) registerCaller(conn net.Conn, peer hello) (serves bool, oldest net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

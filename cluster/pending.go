@@ -11,7 +11,7 @@ import (
 // These are the bounds for connections that have not yet identified themselves.
 const (
 	pendingSize = 1024
-	pendingPart = 8 // each pending set has at most 1/pendingPart of the file descriptors
+	pendingPart = 8 // these connections use at most 1/pendingPart of the file descriptors
 )
 
 // pending holds the accepted connections that have not identified themselves yet, and the streams of

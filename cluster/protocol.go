@@ -83,7 +83,7 @@ func (h hello) agree(other hello) (Protocol, error) {
 	return Protocol{}, h.versionError(other.versionText())
 }
 
-// versionError returns the error that a node speaks only the versions theirs.
+// versionError returns the error for a node that speaks only the versions in theirs.
 func (h hello) versionError(theirs string) error {
 	return fmt.Errorf("%w: it speaks %s, this node %s", errVersion, theirs, h.versionText())
 }

@@ -19,12 +19,12 @@ const (
 	// each second, over paths that lose packets.
 	idleAbroad = 10 * time.Second
 	// idleOnDemand replaces idleWait for connections of members that do not watch this node. Such a
-	// connection may rest for restAfter. After idleWait only a ping with flagWakes wakes such a
-	// connection. Any other frame ends it, because a partition has delayed the frame, and the requests
-	// that follow.
+	// connection may rest for restAfter. If no frame has arrived for idleWait, only a ping with flagWakes
+	// wakes the connection. Any other frame ends it, because a partition has delayed this frame and the
+	// requests that follow.
 	idleOnDemand = restAfter + 15*time.Second
-	// If this process notices late that the time of a connection has passed, the connection has
-	// 1/secondLook of that time once more.
+	// If this process notices late that the time of a connection has passed, it reads for another
+	// 1/secondLook of that time.
 	secondLook = 3
 	// maxBatch bounds the requests that are served and answered together. Callers on the other side
 	// continue with these answers while the next requests are served.

@@ -18,9 +18,9 @@ const (
 	maxPendingBytes = 16 << 20
 	// lateFor is how long a session waits for an answer after its asker has given up.
 	lateFor = 10 * time.Second
-	// looksPerWait is the number of looks at an ask while it waits, if they are at least lookAgain
-	// apart. With fewer looks, a session detects less of the time in which this process did not run. If there
-	// are more looks and the process is late for each of them, the ask takes longer.
+	// looksPerWait is the number of looks at an ask while it waits, if these are at least lookAgain
+	// apart. With fewer looks, a session detects less of the time in which this process did not run. With
+	// more looks, an ask takes longer in a process that is late for each look.
 	looksPerWait = 4
 	// lookAgain is the time between a late look and the next look. By then the writer has
 	// written, and the reader has read, if this process runs.
@@ -100,7 +100,7 @@ type slot struct {
 	gaveUp  atomic.Int64  // when the asker gave up, in nanoseconds from the start of the session
 	sent    time.Duration // when the ask was sent, from the start of the session; owned by the goroutine that has the slot
 	wait    time.Duration // how long the asker waits. Guarded by out.mu
-	until   time.Duration // the deadline on the clock session.running; the constant never once it has passed. Guarded by out.mu
+	until   time.Duration // the deadline on the clock session.running; the constant never once the asker was woken for it. Guarded by out.mu
 	proves  time.Duration // latest time of an answer in time, from the start of the session: see Handler.Answered; owned by the goroutine that has the slot
 	wake    chan wake     // holds each reason at most once
 }
@@ -257,8 +257,8 @@ func (s *session) recordUnanswered(sent time.Duration) {
 }
 
 // unansweredSince returns the time, from the start of the session, since which the session has waited for
-// the first unanswered ask, and how long it waits until the other side has stalled. The result since is zero
-// if no ask is unanswered, or if the reader still handles frames that have arrived.
+// the first unanswered ask, and the wait after which the other side has stalled. Both are zero if no ask is
+// unanswered, or if the reader still handles frames that have arrived.
 func (s *session) unansweredSince() (since, stalls time.Duration) {
 	since, listens := time.Duration(s.unanswered.Load()), time.Duration(s.listens.Load())
 	if since == 0 || listens == never {
@@ -274,8 +274,7 @@ func (s *session) queueTell(request []byte) {
 	}
 }
 
-// readUntilEnd reads from s until the connection ends, and then calls the function
-// in the argument over.
+// readUntilEnd reads from s until the connection ends, and then calls over.
 func (s *session) readUntilEnd(over func()) {
 	err := s.read()
 	if reason := violation(err); reason != "" {
@@ -306,8 +305,8 @@ func (s *session) shut() {
 // that. s is still read: answers that arrive are late, and their units are refunded. The caller must
 // call forget for missing answers, and shut s once it is idle.
 //
-// A wake may stay in a slot that is released meanwhile, because no ask takes a slot once the session
-// is over.
+// A wake may stay in a slot that is released meanwhile. It has no effect, because no ask takes a slot once
+// the session is over.
 func (s *session) retire() {
 	for _, sl := range s.stop() {
 		if sl.state.Load()&3 == slotWaiting {

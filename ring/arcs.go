@@ -6,13 +6,13 @@ import (
 	"slices"
 )
 
-// Arcs calls visit for each arc between two points. An arc is the hashes from first to last,
-// inclusive, and Order returns the same members for all of them. The argument owner
-// of visit is the index in Members of the first of these members. The arcs cover all hashes, in ascending order. If
-// the ring has no members, visit is not called.
+// Arcs calls visit for each arc between two points. An arc contains the hashes from first to last,
+// inclusive. Order returns the same members for all of these hashes, and the argument owner is the index
+// of the first member. The arcs cover all hashes, in ascending order. If the ring has no members, visit is
+// not called.
 func (r *Ring) Arcs(visit func(first, last uint64, owner int)) { r.ArcsIn(0, math.MaxUint64, visit) }
 
-// ArcsIn is like Arcs, but only for the hashes from first to last.
+// ArcsIn is like Arcs, but covers only the hashes from first to last.
 func (r *Ring) ArcsIn(first, last uint64, visit func(first, last uint64, owner int)) {
 	if len(r.pages) == 0 {
 		return
@@ -70,8 +70,8 @@ func (r *Ring) ArcsWith(member string, n int, visit func(first, last uint64)) {
 	}
 }
 
-// visitAfter calls visit with the hashes after a point, up to and including the hash last. If both are
-// equal, visit is not called.
+// visitAfter calls visit with the hashes after point, up to and including last. It calls visit twice if
+// these hashes pass the greatest hash, and does not call visit if point equals last.
 func visitAfter(point, last uint64, visit func(first, last uint64)) {
 	switch {
 	case point < last:

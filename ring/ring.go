@@ -41,9 +41,9 @@ type Ring struct {
 	// hash, then by the name of the member. A member owns the hashes after the previous point, up to
 	// and including the point of the member.
 	pages []page
-	shift uint // the number of low bits that an index in pages ignores
+	shift uint // the page of a hash has the index hash>>shift
 	once  sync.Once
-	parts map[string]float64 // the result of the first call of Parts, never changed
+	parts map[string]float64 // computed by the first call of Parts, and never modified
 }
 
 // bucketBits is the binary logarithm of the number of buckets of a page.
@@ -52,8 +52,8 @@ const bucketBits = 4
 // A page divides its hashes into equal buckets, so that a search compares one or two points.
 type page struct {
 	points []point
-	// first is the index of the first point that is not before the bucket. An index above 255 does
-	// not fit, and 255 stands for it: a search reads on from there.
+	// first[b] is the index of the first point that is not before bucket b. For an index above 255, which
+	// does not fit, it is 255: a search continues from that point.
 	first [1 << bucketBits]uint8
 }
 

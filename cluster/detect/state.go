@@ -5,7 +5,7 @@ type State uint8
 
 const (
 	Joining State = iota // does not own keys yet, and forwards checks to other members
-	Serving              // in the roster and reachable
+	Serving              // owns keys, and is reachable from this side
 	Missing              // in the roster and not reachable from this side
 	Dead                 // died without a goodbye, and is not forgotten yet
 	Leaving              // does not own keys any more, and transfers its authority

@@ -22,9 +22,10 @@ const (
 	togetherWarmUp = 3 * time.Second // owners create the keys of their load first
 )
 
-// BenchmarkAllowAll checks limits with different owner processes, with one AllowAll or
-// with the same number of concurrent single checks. The two take turns. Latencies end
-// with the slowest of the checks. In the busy runs, the owners also work.
+// BenchmarkAllowAll checks a key of each of several limits, with one AllowAll or with as
+// many concurrent single checks. Each key has another process as its owner. The two ways
+// take turns. The latency of single checks is that of the slowest check. In the busy
+// runs, the owners also work.
 func BenchmarkAllowAll(b *testing.B) {
 	for _, load := range []struct {
 		name string

@@ -23,7 +23,7 @@ const (
 	busyKeys     = 10_000
 	busyRate     = 5 // units of each key, in a window that outlasts the benchmark
 	busyFor      = 5 * time.Second
-	// One of lonely keys is checked by only one gateway.
+	// Only one gateway checks the keys whose number is a multiple of lonely.
 	lonely = 3
 	// busyTimeout is the default of Config.Timeout. busySlack is the time of a check
 	// itself on a machine that other programs use.
@@ -36,9 +36,9 @@ const (
 
 	busyQuota, busyPeriod = 40 * time.Millisecond, 100 * time.Millisecond
 
-	// floodRate is the number of new keys per second of all floodCallers. A busy machine
-	// reaches fewer. Each node has two thirds of the keys, as owner or replica. So 75,000
-	// keys per second fill a store of floodMaxKeys in 2 s.
+	// floodRate is the number of new keys per second of all floodCallers. A busy
+	// machine reaches a lower rate. Each node has two thirds of the keys, as owner or
+	// replica. So 75,000 keys per second fill a store of floodMaxKeys in 2 s.
 	floodRate, floodCallers, floodMaxKeys = 200_000, 512, 100_000
 	floodPause                            = 5 * time.Millisecond
 )
@@ -250,7 +250,7 @@ type BusyReport struct {
 	Asked, Granted     []int // number of units of each key
 	Authority, StandIn int   // checks by kind of decision
 	Latencies          []time.Duration
-	Beyond             int           // checks that took longer than the sum of Timeout, busySlack and the longest scheduling delay of the process meanwhile
+	Beyond             int           // checks that took longer than the sum of Timeout, busySlack and the longest scheduling delay of the process during the check
 	Late               time.Duration // the longest scheduling delay of a process
 	Errors             int
 	Denied, Again      int // number of keys that were denied with authority, and of checks that granted such a key later
@@ -296,8 +296,8 @@ func (r *BusyReport) report(b *testing.B) {
 	b.ReportMetric(float64(r.Minted)/busyFor.Seconds(), "new-keys/s")
 }
 
-// reportKeys compares the granted units of some keys with the units that their limits
-// grant.
+// reportKeys compares the granted units of the keys for which some returns true with the
+// units that their limits grant.
 func (r *BusyReport) reportKeys(b *testing.B, suffix string, some func(key int) bool) {
 	var due, granted, over int
 	for i := range r.Asked {

@@ -21,7 +21,7 @@ type cell struct {
 func (c cell) String() string { return c.workload.Name + "/" + c.contender.name }
 
 type result struct {
-	Checks   float64 // per second
+	Checks   float64 // checks per second
 	P50, P99 time.Duration
 	Here     float64 // part of the checks without a hop
 	NotExact float64 // part of the checks that failed or were decided without authority
@@ -32,7 +32,8 @@ type settings struct {
 	callers  int
 	part     int          // factor by which workloads are smaller; 1 except in tests
 	redis    *redisServer // nil if there is no server
-	// gubernator is the path of its program. If empty, noGubernator is the reason.
+	// gubernator is the path of the gubernator program. If the path is empty,
+	// noGubernator is the reason.
 	gubernator   string
 	noGubernator error
 }
@@ -61,8 +62,8 @@ func (c cell) callers(s settings) int {
 // callWait bounds the time of a call to a worker, excluding the time of its checks.
 const callWait = time.Minute
 
-// measure runs the cell once, in new processes and on an empty server. The first process
-// makes the checks. If checks are forwarded, the second process owns the keys.
+// measure runs the cell once, in new processes and on an empty Redis server. The first
+// process makes the checks. If checks are forwarded, the second process owns the keys.
 func (c cell) measure(s settings) (f result, err error) {
 	var all []*lab.Service
 	defer func() {
@@ -109,8 +110,9 @@ func (c cell) measure(s settings) (f result, err error) {
 	return sumUp(&tallies[0])
 }
 
-// sumUp computes the figures of a run. It returns an error if all checks failed, or if all
-// checks were decided with authority but the number of admitted units is not within the
+// sumUp computes the figures of a run. It returns an error if no check was measured, or
+// if at least as many checks failed as were measured. It also returns an error if all
+// checks were decided with authority, but the number of admitted checks is not within the
 // bounds of the limits.
 func sumUp(t *worker.Tally) (f result, err error) {
 	all, unsure := &t.All, t.All.Stray+t.All.Failed

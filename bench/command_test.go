@@ -175,8 +175,8 @@ func tables(t *testing.T) string {
 	return string(text)
 }
 
-// A row that is added to the command or removed from it must also change in tables.txt.
-// The figures there were measured on another day.
+// If a row of the command is added or removed, tables.txt must change too. The figures
+// there were measured on another day.
 func TestTablesHaveTheRowsOfTheCommand(t *testing.T) {
 	var rows []row
 	for _, c := range chosenCells(t, "") {

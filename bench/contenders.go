@@ -15,10 +15,10 @@ import (
 type contender struct {
 	name       string
 	at         place
-	gubernator bool                                                        // runs in the program of the folder gubernator
+	gubernator bool                                                        // the limiter runs in the program of the folder gubernator
 	remote     func(q worker.Quota, addr string) (*worker.Instance, error) // nil unless at is inRedis
-	limit      func(q worker.Quota) weir.Limit                             // the limit that a node of Weir has for a quota
-	unlisted   bool                                                        // measured only if -only names it
+	limit      func(q worker.Quota) weir.Limit                             // returns the limit that a node of Weir has for a quota
+	unlisted   bool                                                        // the contender is measured only if -only names it
 	note       string                                                      // for readers of the tables
 }
 
@@ -76,9 +76,9 @@ func begin(s worker.Setup, q worker.Quota) (*worker.Instance, error) {
 	return newWeirNode(c.limit(q), c.at == owned, s.Join)
 }
 
-// newWeirNode starts a node: in a ring of ten nodes in this process, without replicas, or in
-// a cluster with the members at the given addresses. Apart from that and MaxKeys, the
-// configuration is the default.
+// newWeirNode starts a node. If inRing is true, the node is one of a ring of ten nodes in
+// this process, without replicas. Otherwise the node joins the members at the given
+// addresses. MaxKeys is above its default.
 func newWeirNode(limit weir.Limit, alone bool, join []string) (*worker.Instance, error) {
 	var n *weir.Node
 	var end func() error

@@ -1,5 +1,5 @@
-// Command bench runs limiters side by side on the same work, and prints a table that
-// compares Weir with alternatives. From the root of the project:
+// Command bench measures limiters under the same workloads, and prints tables that
+// compare Weir with alternatives. From the root of the project:
 //
 //	go run ./bench
 //
@@ -7,6 +7,6 @@
 // on the machine affects all of them. README.md explains the columns. The tests of the
 // package contain a benchmark of busy gateways.
 //
-// It is a separate module, so that a module that imports Weir has no alternatives in
-// go.sum.
+// The command is a separate module, so that go.sum of a module that imports Weir contains
+// no alternatives.
 package main

@@ -19,14 +19,14 @@ const (
 )
 
 // echo sends requests over one connection to another process, which only returns
-// responses. So it is a forwarded check without the limiter. A frame begins with the
-// number of its slot. There are no deadlines, no handshake and no checks. As in Weir, a
-// caller that finds no writer yields once, and then writes all queued frames.
+// responses. So it measures a forwarded check without the limiter. A frame begins with
+// the number of its slot. There are no deadlines, no handshake and no checks. As in Weir,
+// a caller that finds no writer yields once, and then writes all queued frames.
 type echo struct {
 	listener net.Listener
 	serving  sync.WaitGroup
 	reading  sync.WaitGroup
-	conn     net.Conn // to the other process, after they have met
+	conn     net.Conn // the connection to the other process; nil before meet
 
 	mu      sync.Mutex
 	slots   []chan bool // a channel for each pending request: true for a response, false when the connection ends
@@ -72,7 +72,8 @@ func (e *echo) close() error {
 	return err
 }
 
-// ask returns the outcome of a check that is not decided by an owner.
+// ask sends a request, waits for the response, and returns the outcome of a check that no
+// owner decides.
 func (e *echo) ask() worker.Outcome {
 	var frame [echoRequestBytes]byte
 	e.mu.Lock()
@@ -116,7 +117,7 @@ func (e *echo) flush() {
 		e.queued = e.spare[:0]
 		e.mu.Unlock()
 		if _, err := e.conn.Write(frames); err != nil {
-			e.conn.Close() // read then ends all waits
+			e.conn.Close() // then the method read ends all waits
 			return
 		}
 		e.spare = frames
@@ -143,7 +144,7 @@ func (e *echo) read() {
 	}
 }
 
-// serve responds on each connection until it ends.
+// serve responds on each connection until the connection ends.
 func (e *echo) serve() {
 	for {
 		conn, err := e.listener.Accept()

@@ -15,8 +15,8 @@ import (
 	"github.com/weir-go/weir/internal/snippets"
 )
 
-// buildWait bounds how long the build of gubernator may take. The first time, Go
-// downloads and compiles it, and possibly a newer Go.
+// buildWait bounds how long the build of gubernator may take. The first build downloads
+// and compiles gubernator, and possibly downloads a newer Go.
 const buildWait = 10 * time.Minute
 
 // buildGubernator builds the program of the folder gubernator, and returns its path. The

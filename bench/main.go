@@ -121,9 +121,9 @@ func run(ctx context.Context, args []string, out, errOut io.Writer) (err error) 
 	return printTables(out, conditions, rows)
 }
 
-// measure measures all cells in each of the given number of rounds, and returns a row for
-// each cell. Consecutive rounds begin with different cells. After each cell it writes a
-// line to progress.
+// measure measures each cell once in each of the given number of rounds, unless its
+// contender is missing, and returns a row for each cell. Consecutive rounds begin with
+// different cells. After each measurement, measure writes a line to progress.
 func measure(ctx context.Context, cells []cell, rounds int, s settings, progress io.Writer) ([]row, error) {
 	rows, runs := make([]row, len(cells)), make([][]result, len(cells))
 	var present []int

@@ -12,7 +12,7 @@ import (
 	"github.com/weir-go/weir/bench/internal/worker"
 )
 
-// memberWait bounds all waits of a member.
+// memberWait bounds each wait for a member.
 const memberWait = 3 * time.Minute
 
 // untilMet waits until a node is ready, with the given number of serving members in its roster.

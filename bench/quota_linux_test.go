@@ -55,7 +55,8 @@ func enter(dir string, pid int, settings map[string]string) (*cpuQuota, error) {
 	return q, nil
 }
 
-// set writes to an existing file: outside a cgroup, it would otherwise create the file.
+// set writes to an existing file. It creates no file, so that it fails outside a cgroup
+// tree.
 func (q *cpuQuota) set(file, value string) error {
 	f, err := os.OpenFile(filepath.Join(q.dir, file), os.O_WRONLY, 0)
 	if err != nil {

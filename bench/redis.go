@@ -18,7 +18,7 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 )
 
-// outcomeOf returns the outcome of a check that another process decided.
+// outcomeOf returns the outcome of a check, without Here and Stray.
 func outcomeOf(ok bool, err error) worker.Outcome {
 	switch {
 	case err != nil:

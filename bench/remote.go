@@ -64,7 +64,7 @@ func callAll[R, A any](rs []*lab.Service, within time.Duration, method string, a
 	}
 	calls.Wait()
 	if err := errors.Join(errs...); err != nil {
-		return nil, err // a call that timed out may still write the reply
+		return nil, err // a call that timed out may still write to its reply
 	}
 	return replies, nil
 }

@@ -42,7 +42,7 @@ type Sizer struct {
 type SizerSetup struct {
 	Join  []string
 	Keys  int // capacity for keys
-	Asked int // keys that Load checks, of each kind
+	Asked int // number of keys that Load checks, for each kind of decision
 }
 
 type SizerAddrs struct{ Peers, Checks, Echo string }
@@ -95,8 +95,9 @@ func (s *Sizer) Start(o SizerSetup, addrs *SizerAddrs) (err error) {
 	return nil
 }
 
-// sizedKeys is the number of keys that the command checks in turn. There are so many that
-// no key is checked often enough to be leased, except for the keys that are meant to be.
+// sizedKeys is the number of keys among which the command chooses at random. There are so
+// many that no key is checked often enough for a lease, except for the keys of the checks
+// that leases decide.
 const sizedKeys = 200_000
 
 // Meet waits until the nodes of all processes are members, connects to one of the given addresses for
@@ -126,7 +127,7 @@ type SizerLoad struct {
 
 // SizerSpent is the cost of a load.
 type SizerSpent struct {
-	Checks, Other int  // Other were decided in another way, or without authority
+	Checks, Other int  // Other counts the checks that failed, or were decided in another way
 	Owns          bool // the node owns the key of bannedWay
 	CPU           time.Duration
 }
@@ -134,7 +135,8 @@ type SizerSpent struct {
 // sizerCallers is the number of callers of a node.
 const sizerCallers = 64
 
-// bannedWay is the way of checks of a banned key, by all nodes but its owner.
+// bannedWay is the way of checks of a banned key, at all nodes except the owner of the
+// key.
 const (
 	bannedWay = "banned"
 	bannedKey = "banned"
@@ -175,8 +177,8 @@ func (s *Sizer) Load(o SizerLoad, spent *SizerSpent) error {
 	return nil
 }
 
-// paced runs callers that call do at the given total rate, at random moments, and returns
-// the number of calls. A late caller makes its next call at once.
+// paced runs callers that call the function do at the given total rate, at random
+// moments, and returns the number of calls. A late caller makes its next call at once.
 func paced(callers int, rate float64, d time.Duration, do func(caller int, r *rand.Rand)) (done int) {
 	var all sync.WaitGroup
 	var count atomic.Int64
@@ -213,7 +215,7 @@ func (s *Sizer) Fill(n int, _ *int) error {
 	return nil
 }
 
-// SizerMemory is the memory of a node.
+// SizerMemory contains the memory of a node, and the number of keys that it has.
 type SizerMemory struct {
 	Keys int
 	Peak int64 // maximum bytes of the process
@@ -267,7 +269,7 @@ func startSizers(nodes, keys, asked int, env ...string) (s *sizers, err error) {
 	return s, err
 }
 
-// sizerWait bounds each call.
+// sizerWait bounds each call of all sizers, and the wait of Memory.
 const sizerWait = 10 * time.Minute
 
 // load makes checks on all nodes at a total rate, and returns their number and CPU time.
@@ -279,7 +281,8 @@ func (s *sizers) load(way string, rate float64, d time.Duration) (spent SizerSpe
 	return spent, err
 }
 
-// overHTTP makes checks by this process over the check API: any key at any node.
+// overHTTP sends checks from this process over the check API, each for a random key and
+// to a random node.
 func (s *sizers) overHTTP(rate float64, d time.Duration) (spent SizerSpent, err error) {
 	transport := &http.Transport{MaxIdleConnsPerHost: 3 * sizerCallers}
 	defer transport.CloseIdleConnections()
@@ -305,13 +308,13 @@ func (s *sizers) overHTTP(rate float64, d time.Duration) (spent SizerSpent, err 
 	return spent, errors.Join(append(errs, err)...)
 }
 
-// sizedRates contains the check rates of the cluster.
+// sizedRates contains the rates of the cluster, in checks per second.
 var sizedRates = [...]float64{1_000, 10_000, 100_000}
 
 const sizingNodes = 3
 
-// size prints the CPU time of checks of each kind, at each rate for d, the CPU time of the
-// owner of a banned key, and the memory of keys.
+// size prints the CPU time of checks of each kind at each rate, the CPU time of the owner
+// of a banned key, and the memory of keys. Each measurement takes d.
 func size(ctx context.Context, d time.Duration, asked, keys int, out io.Writer) (err error) {
 	if !lab.Signals {
 		return errors.New("bench: -sizing needs getrusage: run it on a Unix")
@@ -341,7 +344,7 @@ func size(ctx context.Context, d time.Duration, asked, keys int, out io.Writer) 
 				spent, err = s.overHTTP(rate, d)
 				besides = idle
 			default:
-				if _, err = s.load(way, rate, d/4); err == nil { // buckets are created, and leases
+				if _, err = s.load(way, rate, d/4); err == nil { // creates the buckets and the leases before the measurement
 					besides, err = s.load("nothing", rate, d)
 				}
 				if err == nil {

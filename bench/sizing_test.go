@@ -28,7 +28,7 @@ func TestSizingPrintsEachPathAndSize(t *testing.T) {
 	require.Regexp(t, `(?m)^\| 2000 \| 128 MiB \| `, out.String())
 }
 
-// The memory in the document equals the memory that the command gives its nodes.
+// The memory in docs/deploy.md equals the memory that the command gives its nodes.
 func TestDocumentedMemoryEqualsThatOfBench(t *testing.T) {
 	text, err := os.ReadFile("../docs/deploy.md")
 	require.NoError(t, err)

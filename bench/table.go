@@ -40,7 +40,8 @@ func formatRate(n float64) string {
 	return fmt.Sprintf("%.0f", n)
 }
 
-// formatDuration returns d with two or three digits, and less than 10 ns with one digit.
+// formatDuration returns d with two or three digits, or with one digit if d is less than
+// 10 ns.
 func formatDuration(d time.Duration) string {
 	unit := time.Nanosecond
 	for unit < time.Second && d >= 1000*unit {

@@ -22,10 +22,10 @@ const (
 	Failed           // an error
 )
 
-// Instance is a limiter of a contender in one process. A limiter with counts in several
-// processes is a node, and has the fields after Releases.
+// Instance is a limiter of a contender in one process. Only the instance of a contender
+// with several processes has the fields after Releases.
 type Instance struct {
-	Allow    func(key string) Outcome // one unit
+	Allow    func(key string) Outcome // checks one unit
 	Close    func() error
 	Releases bool   // Allow releases each unit at once, so every check is allowed
 	Addr     string // address for other nodes

@@ -25,8 +25,8 @@ func AppendKey(b []byte, i int) []byte {
 }
 
 // KeysThat returns n wanted keys. Their texts are adjacent in the order of the slice. So
-// a benchmark that iterates over it has the cache misses of the limiter, and not those of
-// its own keys, which a server has just parsed.
+// a benchmark that iterates over the slice has the cache misses of the limiter, and not
+// those of its own keys, which a server has just parsed.
 func KeysThat(n int, wanted func(key string) bool) []string {
 	var text strings.Builder
 	text.Grow(n * KeyBytes)

@@ -17,8 +17,8 @@ const Name = "Worker"
 // has made all of them starts over.
 const drawCount = 1 << 20
 
-// Worker is the service of such a process. Its methods are called one at a time: Start,
-// Meet if there are several processes, Run in the first process, and Close.
+// Worker is the service of a process in this role. Its methods are called one at a time:
+// Start, Meet if there are several processes, Run in the first process, and Close.
 type Worker struct {
 	begin     func(Setup, Quota) (*Instance, error)
 	setup     Setup
@@ -40,8 +40,8 @@ type Setup struct {
 
 	Part    int // the numbers of keys and of drawn checks are divided by Part
 	Callers int
-	Owned   bool     // callers check keys that this process owns, and otherwise keys of other processes
-	Join    []string // the nodes that started before
+	Owned   bool     // true if callers check keys that this process owns, and false if they check keys of other processes
+	Join    []string // addresses of the nodes that have started before
 	Redis   string
 }
 
@@ -138,7 +138,7 @@ func (c *Counts) Merge(o Counts) {
 }
 
 type Tally struct {
-	Counts      // during Took
+	Counts      // results of the checks of the measurement
 	Took        time.Duration
 	Latency     lab.Histogram
 	All         Counts // including checks before the measurement
@@ -149,11 +149,12 @@ type Tally struct {
 // measured.
 const warmUp = 5
 
-// timings is the number of timed checks per second. The two reads of the clock take as
-// long as half a check by the owner.
+// timings is the number of timed checks per second. Not every check is timed, because two
+// reads of the clock take as long as half a check by the owner.
 const timings = 100_000
 
-// Run makes checks for the given time, after preparations that may take ten times that.
+// Run makes checks for the given time, after preparations that may take ten times as
+// long.
 func (w *Worker) Run(d time.Duration, t *Tally) error {
 	w.prepare()
 	w.fill(10 * d)
@@ -176,7 +177,8 @@ func (w *Worker) Run(d time.Duration, t *Tally) error {
 }
 
 // drive makes checks with all callers for the given time, and returns the counts of these
-// checks. The duration of every nth check is measured, where n is every.
+// checks. Each caller measures the duration of one check among as many as the argument
+// every.
 func (w *Worker) drive(d time.Duration, every int) (made Counts, took time.Duration) {
 	w.measuring.Store(true)
 	begun := time.Now()

@@ -17,9 +17,10 @@ type Workload struct {
 }
 
 // Workloads returns the workloads in the order of the tables. In flood, fill uses up the
-// limits of the attackers before the measurement. The other workloads admit all checks of a
-// run of some seconds. A bucket regains only a unit or two in such a run, or in hot a
-// negligible part of its units, so all contenders grant the same. Tests divide the number of keys by part.
+// limits of the attackers before the measurement. The other workloads admit all checks of
+// a run of some seconds. In such a run, a bucket regains only a unit or two, and the
+// bucket of hot a negligible part of its units. So all contenders grant the same number
+// of units. The argument part divides the numbers of keys, and is 1 except in tests.
 func Workloads(part int) []Workload {
 	uniform, attackers, others := Million/part, 1000/part, 100_000/part
 	return []Workload{

@@ -71,7 +71,7 @@ func begin(s worker.Setup, q worker.Quota) (*worker.Instance, error) {
 	case c.at == nowhere:
 		return newEcho()
 	case c.gubernator:
-		return nil, fmt.Errorf("bench: %s is in another program", c.name)
+		return nil, fmt.Errorf("bench: contender %s runs in another program, bench/gubernator", c.name)
 	}
 	return newWeirNode(c.limit(q), c.at == owned, s.Join)
 }
@@ -131,7 +131,7 @@ func find(name string) (contender, error) {
 	all := contenders()
 	i := slices.IndexFunc(all, func(c contender) bool { return c.name == name })
 	if i < 0 {
-		return contender{}, fmt.Errorf("bench: there is no contender %s", name)
+		return contender{}, fmt.Errorf("bench: there is no contender %q", name)
 	}
 	return all[i], nil
 }

@@ -22,7 +22,7 @@ func untilMet(n *weir.Node, members int, within time.Duration) error {
 	}
 	for begun := time.Now(); !n.Ready() || serving() != members; time.Sleep(time.Millisecond) {
 		if time.Since(begun) > within {
-			return fmt.Errorf("bench: after %v a node is not ready among %d: %v", within, members, n.Members())
+			return fmt.Errorf("bench: after %v, a node is not ready, or does not have %d serving members: %v", within, members, n.Members())
 		}
 	}
 	return nil
@@ -44,7 +44,7 @@ func untilExact(l *weir.Limiter, within time.Duration) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("bench: checks are not exact %v after the load", within)
+	return fmt.Errorf("bench: after %v, some checks are still decided without authority", within)
 }
 
 // byAuthority reports whether a decision is that of the owner: a current decision, a

@@ -10,7 +10,7 @@ import (
 type cpuQuota struct{}
 
 func newCPUQuota(int, time.Duration, time.Duration) (*cpuQuota, error) {
-	return nil, errors.New("cgroups are Linux's")
+	return nil, errors.New("only Linux has cgroups")
 }
 
 func (*cpuQuota) throttled() float64 { return 0 }

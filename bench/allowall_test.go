@@ -49,12 +49,12 @@ func playTogether(b *testing.B, limits int, load BusyLoad) {
 	})
 	require.NoError(b, err)
 	defer asker.Close()
-	require.NoError(b, untilMet(asker, limits+1, memberWait))
+	require.NoError(b, awaitMembers(asker, limits+1, memberWait))
 	asks := make([][]weir.Ask, togetherKeys)
 	for i := range limits {
 		l, err := asker.Limiter(weir.Limit{Name: fmt.Sprint("limit ", i), Rate: 1_000_000_000, Per: time.Hour, NoLeases: true})
 		require.NoError(b, err)
-		require.NoError(b, untilExact(l, memberWait))
+		require.NoError(b, awaitAuthority(l, memberWait))
 		owner := ""
 		keys := worker.KeysThat(togetherKeys, func(key string) bool {
 			o := l.Owner(key)

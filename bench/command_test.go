@@ -66,7 +66,7 @@ func chosenCells(t *testing.T, only string) []cell {
 	return o.cells()
 }
 
-func TestExtraCallersCheckOnlyInOtherProcesses(t *testing.T) {
+func TestOwnedContenderHasOneCallerPerCPU(t *testing.T) {
 	for _, c := range chosenCells(t, "^hot/") {
 		want := 512
 		if c.contender.at == owned {

@@ -79,11 +79,11 @@ func begin(s worker.Setup, q worker.Quota) (*worker.Instance, error) {
 // newWeirNode starts a node. If inRing is true, the node is one of a ring of ten nodes in
 // this process, without replicas. Otherwise the node joins the members at the given
 // addresses. MaxKeys is above its default.
-func newWeirNode(limit weir.Limit, alone bool, join []string) (*worker.Instance, error) {
+func newWeirNode(limit weir.Limit, inRing bool, join []string) (*worker.Instance, error) {
 	var n *weir.Node
 	var end func() error
 	var err error
-	if alone {
+	if inRing {
 		n, end, err = startRing(2 * worker.Million)
 	} else if n, err = weir.Start(context.Background(), weir.Config{Name: "bench", Bind: "127.0.0.1:0", Join: join, MaxKeys: 2 * worker.Million, Logger: quiet()}); err == nil {
 		end = n.Close
@@ -111,7 +111,7 @@ func newWeirNode(limit weir.Limit, alone bool, join []string) (*worker.Instance,
 		Addr:     addrOf(n),
 		Owns:     func(key string) bool { return l.Owner(key).Self },
 		Meet: func(nodes []string) error {
-			return errors.Join(untilMet(n, len(nodes), worker.StartWait), untilExact(l, worker.StartWait))
+			return errors.Join(awaitMembers(n, len(nodes), worker.StartWait), awaitAuthority(l, worker.StartWait))
 		},
 	}, nil
 }

@@ -83,7 +83,7 @@ func (s *service) Start(c MemberConfig, addr *string) (err error) {
 }
 
 // Meet waits until the node is ready and has the given number of serving members.
-func (s *service) Meet(members int, _ *int) error { return untilMet(s.node, members, memberWait) }
+func (s *service) Meet(members int, _ *int) error { return awaitMembers(s.node, members, memberWait) }
 
 // Exact waits until a hundred consecutive keys are decided with authority.
-func (s *service) Exact(_ int, _ *int) error { return untilExact(s.limiter, memberWait) }
+func (s *service) Exact(_ int, _ *int) error { return awaitAuthority(s.limiter, memberWait) }

@@ -15,8 +15,8 @@ import (
 // memberWait bounds each wait for a member.
 const memberWait = 3 * time.Minute
 
-// untilMet waits until a node is ready, with the given number of serving members in its roster.
-func untilMet(n *weir.Node, members int, within time.Duration) error {
+// awaitMembers waits until a node is ready, with the given number of serving members in its roster.
+func awaitMembers(n *weir.Node, members int, within time.Duration) error {
 	serving := func() int {
 		return len(slices.DeleteFunc(n.Members(), func(m weir.Member) bool { return m.State != weir.Serving }))
 	}
@@ -33,8 +33,8 @@ func addrOf(n *weir.Node) string {
 	return all[slices.IndexFunc(all, func(m weir.Member) bool { return m.Self })].Addr
 }
 
-// untilExact waits until a hundred consecutive keys are decided with authority.
-func untilExact(l *weir.Limiter, within time.Duration) error {
+// awaitAuthority waits until a hundred consecutive keys are decided with authority.
+func awaitAuthority(l *weir.Limiter, within time.Duration) error {
 	keys := worker.KeysThat(100, worker.AnyKey)
 	for begun := time.Now(); time.Since(begun) < within; time.Sleep(time.Millisecond) {
 		if !slices.ContainsFunc(keys, func(key string) bool {

@@ -32,7 +32,7 @@ func startRing(maxKeys int) (owner *weir.Node, end func() error, err error) {
 		}
 		nodes, maxKeys = append(nodes, n), 0 // the other nodes hold no keys
 	}
-	if err := untilMet(nodes[0], ringMembers, worker.StartWait); err != nil {
+	if err := awaitMembers(nodes[0], ringMembers, worker.StartWait); err != nil {
 		return nil, nil, errors.Join(err, end())
 	}
 	return nodes[0], end, nil

@@ -103,7 +103,7 @@ const sizedKeys = 200_000
 // Meet waits until the nodes of all processes are members, connects to one of the given addresses for
 // echoes, and chooses the keys.
 func (s *Sizer) Meet(echoes []string, _ *int) error {
-	if err := errors.Join(untilMet(s.node, len(echoes), worker.StartWait), untilExact(s.limiter, worker.StartWait), s.echo.Meet(echoes)); err != nil {
+	if err := errors.Join(awaitMembers(s.node, len(echoes), worker.StartWait), awaitAuthority(s.limiter, worker.StartWait), s.echo.Meet(echoes)); err != nil {
 		return err
 	}
 	others := worker.KeysThat(s.asked, func(key string) bool { return !s.limiter.Owner(key).Self })
@@ -414,7 +414,7 @@ func sizeMemory(ctx context.Context, keys int, out io.Writer) error {
 		if limit > 0 {
 			name, env = fmt.Sprintf("%d MiB", limit>>20), []string{fmt.Sprintf("GOMEMLIMIT=%d", limit)}
 		}
-		m, err := filled(keys, env...)
+		m, err := measureFilled(keys, env...)
 		if err = errors.Join(err, ctx.Err()); err != nil {
 			return err
 		}
@@ -432,8 +432,8 @@ const (
 // memoryFor returns the memory for the given number of counts.
 func memoryFor(counts int) int64 { return int64(counts)*sizedKeyBytes + sizedBaseBytes }
 
-// filled fills two nodes with n keys, and returns the memory of the larger node.
-func filled(n int, env ...string) (m SizerMemory, err error) {
+// measureFilled fills two nodes with n keys, and returns the memory of the larger node.
+func measureFilled(n int, env ...string) (m SizerMemory, err error) {
 	s, err := startSizers(2, 2*n, 0, env...)
 	if err != nil {
 		return m, err

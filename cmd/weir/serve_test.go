@@ -28,7 +28,15 @@ import (
 // asWeir is the environment variable that makes the test binary run as the command.
 const asWeir = "WEIR_TEST_AS_WEIR"
 
+// asTicker is the environment variable that makes the test binary wake up four times a
+// second, as often as gossip does, and do nothing else.
+const asTicker = "WEIR_TEST_AS_TICKER"
+
 func TestMain(m *testing.M) {
+	if os.Getenv(asTicker) != "" {
+		for range time.Tick(250 * time.Millisecond) {
+		}
+	}
 	if os.Getenv(asWeir) != "" {
 		limitFiles()
 		main()

@@ -39,7 +39,8 @@ type Config struct {
 	Join []string
 
 	// JoinTimeout is the maximum time after Start in which Ready returns false because Join lists
-	// other nodes and no other node has been met. 0 means 10 s. The range is 1ms to 24h.
+	// other nodes and no other node has been met, or because the node reaches no serving member. 0
+	// means 10 s. The range is 1ms to 24h.
 	JoinTimeout time.Duration
 
 	// Expect is the minimum size of the roster. While the roster is smaller, the absent nodes count
@@ -77,8 +78,9 @@ type Config struct {
 	TLS *tls.Config
 
 	// RegionSecrets are, for each of Regions, the secrets that only this region and that region share: at
-	// most 16 for a region, and together with Secrets at most 64. A node with such a secret can send requests as a node of that region, and of no other region. If nil,
-	// all regions share Secrets, and every node with a secret can claim any region (docs/regions.md).
+	// most 16 for a region, and together with Secrets at most 64. A node that authenticates with such a
+	// secret can send requests only as a node of that region. If nil, all regions share Secrets, and every node with a
+	// secret can claim any region (docs/regions.md).
 	RegionSecrets map[string][][]byte
 
 	// CertificateNames are, for Region and each of Regions, the URIs or DNS names in the certificates of
@@ -88,17 +90,16 @@ type Config struct {
 	// This field requires TLS. If nil, a trusted certificate is valid for any name and region.
 	CertificateNames map[string][]string
 
-	// Timeout is how long a check waits for other nodes: three quarters for the owner, and the rest
-	// for a stand-in. A first attempt through a relay, or to a stand-in, may take half. 0 means 100
+	// Timeout is how long a check waits for other nodes: three quarters of it for the owner, and the rest
+	// for a stand-in. A first attempt through a relay, or to a stand-in, may take half of it. 0 means 100
 	// ms. The range is 100µs to 1m. The wait grows by the scheduling delay that the asked member
 	// last reported (at least 1 s over a connection in its first second), but at most to twice the
 	// Timeout. The time in which this process does not run is not counted. The deadline of a
 	// context shortens the wait.
 	Timeout time.Duration
 
-	// Forget is how long dead members stay in the roster of a side that is not smaller than the set of
-	// members that it misses. On a smaller side, they stay ten times as long. 0 means 5 min. The minimum is
-	// 1 s.
+	// Forget is how long dead members stay in the roster of a side that has at least as many members as it
+	// misses. On a smaller side, they stay ten times as long. 0 means 5 min. The minimum is 1 s.
 	Forget time.Duration
 
 	// ForgetRefused allows a side to spend the whole limit if all its members report that the missing
@@ -144,8 +145,8 @@ const (
 	defaultTopKeys     = 256
 	maxTopKeys         = 4096
 	maxLabelBytes      = 64
-	// defaultSnapshotEvery bounds the loss if all nodes crash to the units of the last minute, and
-	// of the time in which a snapshot is written.
+	// defaultSnapshotEvery bounds the loss if all nodes crash: to the units that were spent in the last
+	// minute and while a snapshot is written.
 	defaultSnapshotEvery = time.Minute
 	maxSnapshotEvery     = 5 * time.Minute // internal/snapshots requires that this is well below ten minutes
 	maxReplicas          = 8
@@ -184,8 +185,8 @@ func (c Config) cluster(name string, seed [16]byte) cluster.Cluster {
 	return cluster.NewGossip(gossip)
 }
 
-// gossip returns the network fields of c for a member with the given name. Validate checks the
-// same fields, so that no field is checked and then not used.
+// gossip returns the network fields of c for a member with the given name. Validate and cluster both call
+// gossip, so that each field that is checked is used.
 func (c *Config) gossip(name string) cluster.Config {
 	return cluster.Config{
 		Name: name, Bind: c.Bind, Advertise: c.Advertise, Join: c.Join, Region: c.Region, Regions: c.Regions,

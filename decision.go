@@ -11,12 +11,12 @@ import (
 // Decision is the result of a check. The zero Decision is a denial.
 //
 // ResetAfter is the time until Limit units are available at once, without further checks. One nanosecond
-// earlier, they are not. It is zero if no unit is used. At that time the units of a SlidingWindow have slid
-// out, the newest entry of a SlidingLog has expired, the FixedWindow has ended (after a debt, the next one),
-// the TokenBucket is full, or the queue of the LeakyBucket is empty. A refund in the meantime makes this time
-// earlier. ResetAfter is RetryAfter for an InFlight limit, whose units return when they are released, and for
-// FailedClosed: no time is known. For a Global limit, it is the time until all units that this region has spent
-// are available. On a denial ResetAfter is never below RetryAfter.
+// earlier, they are not. ResetAfter is zero if no unit is used. After this time the units of a SlidingWindow have
+// slid out, the newest entry of a SlidingLog has expired, the FixedWindow has ended (after a debt, the next
+// window), the TokenBucket is full, or the queue of the LeakyBucket is empty. A refund in the meantime shortens
+// this time. For an InFlight limit and for FailedClosed, the time is not known, and ResetAfter equals RetryAfter.
+// For a Global limit, ResetAfter is the time until all units that this region has spent are available. On a
+// denial ResetAfter is never below RetryAfter.
 //
 // A Pushback repeats a denial that the owner made within the last second, or within the last ten seconds if
 // the key is banned or paused. RetryAfter and ResetAfter are reduced by the age of the denial. Remaining may
@@ -28,8 +28,8 @@ import (
 // the owner's units in the meantime.
 type Decision struct {
 	Allowed    bool
-	Limit      int64         // units that the limit grants to such a check (Rate, or Burst for the buckets, less Keep if not critical), or the share of this node or side
-	Remaining  int64         // number of whole units that remain for such a check, at least zero
+	Limit      int64         // units that the limit grants to this kind of check (Rate, or Burst for the buckets, less Keep unless the check is critical), or the share of this node or side
+	Remaining  int64         // number of whole units that remain for this kind of check, at least zero
 	RetryAfter time.Duration // zero if allowed; otherwise the time until the same ask could be admitted at the earliest. For a Debit, the time until a unit is available. A Pushback for more units than the owner denied may have a shorter time
 	ResetAfter time.Duration // time until Limit units are available if there are no further checks, see above
 	Name       string        // name of the limit
@@ -50,7 +50,7 @@ const (
 	Budget                         // a decision within a share, because a member is missing, the roster is below Config.Expect, or no member has answered in time
 	FailedOpen                     // a decision within the whole limit: the limit is FailOpen, and one of the reasons for Budget applies
 	FailedClosed                   // a denial: the limit is FailClosed, and one of the reasons for Budget applies
-	Pushback                       // this node: the owner denied as many units or fewer within the last second, or found within the last ten seconds that the key is banned or paused, or Limiter.Pause was called here; and the RetryAfter has not passed
+	Pushback                       // this node, before a RetryAfter has passed: the owner denied as many units or fewer within the last second, or found within the last ten seconds that the key is banned or paused; or Limiter.Pause was called here
 	Leased                         // this node, from units that the owner has debited and lent to it for at most half a second
 )
 

@@ -42,9 +42,9 @@ func (l *Limiter) Hold(ctx context.Context, key string, units int64) (*Hold, err
 }
 
 // WaitHold is like Hold, but waits until the units are held or ctx is done. Callers on a node
-// are served in order of arrival, and nodes take turns. While callers wait, Hold denies. The
-// error is that of ctx, context.DeadlineExceeded at once if the deadline would pass before the
-// next attempt, or an error of AllowN.
+// are served in order of arrival, and nodes take turns. While callers wait, Hold denies. WaitHold
+// returns the error of ctx, and context.DeadlineExceeded at once if the deadline would pass before
+// the next attempt. The other errors are those of AllowN.
 func (l *Limiter) WaitHold(ctx context.Context, key string, units int64) (*Hold, error) {
 	return l.waitHold(ctx, key, units, 0)
 }
@@ -142,9 +142,9 @@ func (h *Hold) Expires() time.Time {
 	return time.Time{}
 }
 
-// Lost returns a channel that is closed if other callers may have the units: the process was frozen
-// for almost HoldTerm, no member that may decide has renewed the hold for as long, or the node was
-// closed. The caller should then stop the work under the hold. Release does not close the channel.
+// Lost returns a channel that is closed if other callers may have the units: because the process was frozen
+// for almost HoldTerm, because no member that may decide renewed the hold for almost HoldTerm, or because the
+// node was closed. The caller should then stop the work under the hold. Release does not close the channel.
 // The channel of a denied hold is never closed.
 func (h *Hold) Lost() <-chan struct{} {
 	if !h.held.IsGranted() {
@@ -186,16 +186,16 @@ func (l *Limiter) WaitHoldFor(ctx context.Context, key string, units int64, ttl 
 // than before shortens the hold. The error is ErrInvalid for a ttl out of range or a text of another
 // limit, key or cluster, and ErrExpired for a hold that was released, or not renewed in time. The error is
 // ErrUnavailable if no member that could know the hold answers, or if the limit is FailClosed and no
-// majority answers. In these two cases the hold may not have been renewed, and RenewHold may be called
-// again until the hold ends. The error can also be ErrClosed or that of ctx.
+// majority answers. With ErrUnavailable it is not known whether the hold was renewed, and the caller can call
+// RenewHold again until the hold ends. The error can also be ErrClosed or that of ctx.
 func (l *Limiter) RenewHold(ctx context.Context, key, text string, ttl time.Duration) error {
 	_, err := l.extendHold(ctx, key, text, ttl, func(*wire.Ask) {})
 	return err
 }
 
-// ShrinkHold is like RenewHold, but the hold keeps at most the given units, 1 or more, and returns the others. It
-// returns the number of units that are still held. A second call with the same units changes nothing, so that
-// a caller can repeat it. The units of a hold never rise.
+// ShrinkHold is like RenewHold, but the hold keeps at most the given units, 1 or more, and the other units become
+// available. ShrinkHold returns the number of units that are still held. A second call with the same units only
+// renews the hold, so that a caller can repeat the call. The units of a hold never rise.
 func (l *Limiter) ShrinkHold(ctx context.Context, key, text string, units int64, ttl time.Duration) (held int64, err error) {
 	if units < 1 {
 		return 0, fmt.Errorf("%w units: %d: keep 1 or more, or call ReleaseHold", ErrInvalid, units)
@@ -204,8 +204,8 @@ func (l *Limiter) ShrinkHold(ctx context.Context, key, text string, units int64,
 	return r.Held, err
 }
 
-// PeekHold returns the units of a hold of HoldFor, and the time until the hold ends unless it is renewed or
-// released. It changes nothing. The errors are those of RenewHold.
+// PeekHold returns the units of a hold of HoldFor, and the time left until the hold ends without a renewal.
+// PeekHold changes nothing. The errors are those of RenewHold.
 func (l *Limiter) PeekHold(ctx context.Context, key, text string) (held int64, left time.Duration, err error) {
 	r, err := l.extendHold(ctx, key, text, maxHoldFor, func(a *wire.Ask) { a.Hold.Reads = true })
 	return r.Held, r.ResetAfter, err

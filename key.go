@@ -23,7 +23,7 @@ func (l *Limiter) Reset(ctx context.Context, key string) error {
 	return l.reset(ctx, &a)
 }
 
-// ResetID is like Reset, for the key with this ID, such as the ID of a BannedKey.
+// ResetID is like Reset, but names the key by its ID, such as the ID of a BannedKey.
 func (l *Limiter) ResetID(ctx context.Context, id [16]byte) error {
 	var a wire.Ask
 	if err := l.prepareCounted(ctx, "", 1, &a); err != nil {

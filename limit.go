@@ -82,9 +82,9 @@ type Limit struct {
 	Partition PartitionPolicy // MajorityShare if zero
 
 	// Keep is the number of units of the Rate, or of the Burst of a TokenBucket, that are kept for
-	// critical checks (Limiter.Critical): all other checks spend at most the rest. It is less than
-	// the Rate or Burst; nothing is kept if zero. If nodes have different Keep, each of them
-	// decides by its own. Keep must be zero for a LeakyBucket and an InFlight limit.
+	// critical checks (Limiter.Critical): all other checks spend at most the rest. Keep is less than
+	// the Rate or Burst; nothing is kept if zero. If nodes have different values of Keep, each node
+	// decides by its own value. Keep must be zero for a LeakyBucket and an InFlight limit.
 	Keep int64
 
 	// Calendar is valid only for a FixedWindow. The limit grants Rate units in each day, week or month of
@@ -120,7 +120,8 @@ type Limit struct {
 
 	// Varies declares that the numbers may differ for the same Name and Version, because they
 	// depend on the key, such as on its tier, or change without a new Version. Nodes then do not
-	// compare them with other limits of the Name, see Node.Limiter. The Algorithm must not vary.
+	// compare the numbers with those of other limits of the Name (Node.Limiter). The Algorithm must
+	// not vary.
 	Varies bool
 
 	// Overridden declares that the numbers are those of an operator for a key. Only Observers use it.
@@ -199,9 +200,9 @@ func (c *Calendar) UnmarshalText(name []byte) error {
 // every check and Peek until the ban ends or Limiter.Reset releases it. A Wait waits for the end of the
 // ban. Debits and refunds count as usual.
 //
-// Denials by the owner of a key or its stand-in count, and so do denials that this node repeats
-// because it remembers such a denial (Pushback). Denials because of a share, a ban or a pause do not
-// count, and neither do denials of shadows and of a Wait.
+// Denials by the owner of a key or its stand-in count, and so do repetitions of such a denial by a node
+// that has cached it (Pushback). Denials because of a share, a ban or a pause do not count, and neither do
+// denials of shadows and of a Wait.
 type Ban struct {
 	Denials int64         // denials within Within that ban a key, 1 to 10,000
 	Within  time.Duration // 1 ms to 366 days
@@ -209,7 +210,7 @@ type Ban struct {
 }
 
 // BanLengths are the lengths of the first ban of a key and of the next bans, in whole seconds from 1 s to
-// 366 days, and zeros after the last length, which applies to all further bans. Earlier bans
-// count if they began within the last 24 hours, or within twice the longest length if that is longer, but
-// at most 366 days.
+// 366 days. The last length applies to all further bans, and only zeros may follow it. A ban counts as an
+// earlier ban of the key for 24 hours from its begin, or for twice the longest length if that is longer, but
+// for at most 366 days.
 type BanLengths [wire.BanSteps]time.Duration

@@ -76,7 +76,8 @@ func (n *Node) Limiter(l Limit) (*Limiter, error) {
 	return made, nil
 }
 
-// openWindows sets the window of a limit that needs one. The windows keep the numbers of l.
+// openWindows sets the window of a limit that needs one. The windows remember the numbers of l, so a Limiter
+// with other numbers needs its own windows.
 func (l *Limiter) openWindows(loc *time.Location) {
 	if l.limit.Calendar != NoCalendar || l.limit.Scope == Global && l.limit.Algorithm == FixedWindow {
 		l.window = limits.NewWindows(limits.Unit(l.limit.Calendar), loc)
@@ -323,8 +324,8 @@ func (n *Node) observeStart() int64 {
 	return n.env.Now()
 }
 
-// observe passes a decision to the Observer, unless the limit is stats.Uncounted. The check began at the time
-// begun, and was decided at the time at, which is 0 if it is unknown.
+// observe passes a decision to the Observer, unless the limit is stats.Uncounted. The argument begun is the start
+// time of the check, and at is the time of the decision, or 0 if that time is unknown.
 func (n *Node) observe(ctx context.Context, e *DecisionEvent, begun, at int64) {
 	if n.cfg.Observer == nil || e.Limiter.limit.Name == stats.Uncounted {
 		return

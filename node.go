@@ -44,7 +44,7 @@ type Node struct {
 	epochs      *epoch.Members
 	checks      *check.Checks
 	requests    atomic.Uint64 // number of the last AllowAll that an Observer receives
-	usesCallers bool          // see UsesCallers
+	usesCallers bool          // result of UsesCallers
 	snapshots   *snapshots.Snapshots
 	outage      stats.OutageTracker // the current outage
 }
@@ -64,7 +64,8 @@ type clients struct {
 //
 // While Config.Join names other nodes and no other member has ever been met, Ready returns false,
 // so that a deploy detects a wrong address. Ready also returns false while the node has met other
-// members, but reaches no serving member. Both end Config.JoinTimeout after Start at the latest.
+// members, but reaches no serving member. For these two reasons, Ready returns false for at most
+// Config.JoinTimeout after Start.
 func (n *Node) Ready() bool {
 	return !n.env.Ended() && !n.snapshots.Loading() && n.handover.IsReady()
 }
@@ -141,7 +142,7 @@ const (
 	Joining = cluster.Joining // forwards checks to other members, and owns no keys yet
 	Serving = cluster.Serving // in the roster and reachable, directly or through other members
 	Missing = cluster.Missing // in the roster, but no member on this side is connected to it
-	Dead    = cluster.Dead    // died without leaving, and is not yet forgotten
+	Dead    = cluster.Dead    // has died without leaving, and is not yet forgotten
 )
 
 // memberOf returns a member of a view.

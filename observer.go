@@ -11,7 +11,7 @@ import (
 )
 
 // Observer receives every decision about a check of this node, and every request to another member
-// whose response a check, a refund, a Reset or the like of this node awaits. Package audit has an
+// for whose response a check, a refund, a Reset or the like of this node waits. Package audit has an
 // Observer. An Observer does not receive checks that this node decides or forwards for other nodes,
 // which have their own Observers. The methods are called concurrently, on the goroutines of checks,
 // and must not block.
@@ -67,14 +67,15 @@ type DecisionEvent struct {
 	// Operation is "take", "at_most" for AllowAtMost, "reserve", "debit", "wait", "hold" or "peek".
 	Operation string
 	Critical  bool // the check may spend the kept units (Limit.Keep)
-	// Request is the number of the AllowAll on this node, from 1, and 0 for a single check. Asks is the
-	// number of its asks. If Refused is set, another limit denied the request, so no units were spent.
+	// Request is the number of an AllowAll with several asks, counted on this node from 1. It is 0 for other
+	// checks. Asks is the number of asks of an AllowAll. Refused is set if an AllowAll with several asks spent
+	// no units, because of a denial or an error.
 	Request uint64
 	Asks    int
 	Refused bool
 	// At is the time of the decision by the clock of the deciding node, which orders the decisions about a
-	// key. For a Leased decision it is the time of the loan, and for a Pushback the present time by the clock
-	// of the owner. It is zero if it is unknown.
+	// key. For a Leased decision, At is the time of the loan, and for a Pushback the present time by the clock
+	// of the owner. At is zero if the time is unknown.
 	At   time.Time
 	Err  error         // error of the call, with which the Decision is a denial; or nil
 	Took time.Duration // duration of the whole check
@@ -154,7 +155,7 @@ func (c TraceContext) Sampled() bool { return c.Flags&1 != 0 }
 // TraceEvent is the end of a span, without a key.
 type TraceEvent struct {
 	Operation string        // "take", "peek", "debit", "refund", "wait", "hold", "renew", "release" or "pause"
-	Outcome   string        // "allowed", "denied", "done" for a refund, or "unanswered": after an Err, for a refund without an answer, or if the node that was asked returns the check undecided
+	Outcome   string        // "allowed"; "denied"; "done" for a refund; or "unanswered", after an Err, for a refund without an answer, or if the node that was asked returns the check undecided
 	Checks    []TracedCheck // one check, or all checks of an AllowAll that were sent to the same member
 	From      string        // on the node that was asked, the member that sent the request; empty on the node that asks
 	Err       error         // the caller's context was cancelled, or the request was malformed

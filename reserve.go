@@ -13,8 +13,8 @@ import (
 // Reservation is an estimate that was spent before the actual cost is known. Its methods are
 // safe for concurrent use. A denied Reservation has spent nothing.
 //
-// Settle or Cancel takes effect once. If neither is called, the estimate stays spent. Once it has
-// expired, Stats counts the Reservation as Unsettled, unless Text was called.
+// Settle or Cancel takes effect once. If neither is called, the estimate stays spent. Once the Reservation has
+// expired, Stats counts it as Unsettled, unless Text was called.
 type Reservation struct {
 	l        *Limiter
 	units    int64
@@ -55,10 +55,10 @@ func (v *Reservation) Expires() time.Time {
 }
 
 // Settle refunds the units by which the estimate exceeds the actual cost, or debits the units by
-// which it falls short, in the window in which the estimate was spent. ctx may be done, because
-// Settle does not wait for an answer, unless the Reservation was carried (Text). The cost is 0 or
-// more. A debt is bounded as in Debit. The count does not change if that window has ended, or after
-// a Reset. If the owner does not answer, units that Settle would refund may stay spent.
+// which the estimate falls short, in the window in which the estimate was spent. Settle waits for an answer only
+// if the Reservation was carried (Text), so ctx may otherwise be done. The cost is 0 or more. A debt is bounded
+// as in Debit. The count does not change if that window has ended, or after a Reset. If the owner does not
+// answer, units that Settle would refund may stay spent.
 //
 // The error is ErrInvalid for a negative cost or a denied Reservation, ErrSettled for the second
 // call, ErrExpired, or ErrClosed. For a carried Reservation, the error may also be ErrUnavailable or

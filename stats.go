@@ -28,14 +28,14 @@ type Stats struct {
 	Overdue       uint64              // checks of other nodes that this node dropped, because they had waited here for more than twice the wait of the asking nodes
 	LateUnits     uint64              // units of grants that arrived too late, and that this node refunded
 	Canceled      uint64              // checks and waits whose context was canceled before the decision; not included in Decisions
-	Conflicts     uint64              // times that a limit was found to have other numbers than a second limit of its Name and Version, here or on a remote member; grows as long as members differ
+	Conflicts     uint64              // number of comparisons that found two limits of the same Name and Version with different numbers, on this node or on this node and a member; grows as long as members differ
 	Bytes         int                 // memory of the counts, without the entries of SlidingLogs
 	Keys          int                 // number of counts
 	MaxKeys       int                 // maximum number of counts: Config.MaxKeys, or its default
 	Evicted       uint64              // counts that were evicted before they had recovered, because MaxKeys was reached
 	EvictedUsedUp uint64              // evicted counts without units left: their keys were denied, and have the whole limit again
 
-	// Missing has the members that no member on the side of this node is connected to, and the
+	// Missing has the members to which no member on the side of this node is connected, and the
 	// time for which this node has not been connected to each of them.
 	Missing      map[string]time.Duration
 	Leases       LeaseStats             // units that nodes lend each other
@@ -90,12 +90,12 @@ type ReservationStats struct {
 type StreamStats struct {
 	Unsent  int           // counts with changes that a member has not acknowledged
 	Lag     time.Duration // how long the oldest of these changes has waited
-	Tallies int           // tallies of counts that have not recovered, and from which several nodes, or a node without authority, have spent: a tally for each of these nodes
+	Tallies int           // number of tallies: one for each node that has spent from a count, while the count has not recovered, if several nodes or a node without authority have spent from it
 	Resets  int           // resets of the last 30 minutes, which are remembered so that no replica from before a reset returns
-	Sent    uint64        // counts that were sent to other members, each time they were sent: states, and units spent without authority. Only grows
+	Sent    uint64        // number of times that a count, or the units that were spent from it without authority, were sent to a member. Only grows
 	Bytes   int           // approximate memory of Tallies and Resets, at most 260 MB
 
-	// TalliesDropped is the number of tallies that were forgotten before they had recovered,
+	// TalliesDropped is the number of tallies that were forgotten before their counts had recovered,
 	// because a node keeps at most 1,048,576. Units of a forgotten tally that the owner has not yet
 	// received are admitted once more. Units that the owner has received can be counted twice on
 	// the owner, when a further replica arrives. TalliesDropped only grows.
@@ -239,14 +239,14 @@ type HoldingStats struct {
 // RegionStats describes the exchange of this node with another region about Global limits.
 type RegionStats struct {
 	Reached    bool          // the region answered within the last ten seconds; false if no statements were sent to it
-	Lag        time.Duration // how long the region has left all statements unanswered, since the first of them; zero once it answers a statement
+	Lag        time.Duration // time since the first statement that was sent after the last answer of the region; zero once the region answers
 	Statements uint64        // statements that were sent, each about a key
 	Unanswered uint64        // statements that were sent and not answered
 	Served     uint64        // statements of that region that were answered here
 	Disputed   uint64        // messages that were refused because the Regions or RegionShares of the region differ
 	Refused    uint64        // requests of that region that were refused: beyond 2,000, 200 counts to reset or 16 MiB in a second, about a Regional limit, with a time in the future, or not permitted to a region
 	Sent       uint64        // bytes of statements and answers, without the overhead of the connection
-	Received   uint64        // bytes of the same, except answers that refuse or are malformed
+	Received   uint64        // bytes of statements and answers that were received, except answers that refuse or are malformed
 }
 
 func regionStats(all map[string]regions.Stats) (stats map[string]RegionStats) {

@@ -20,8 +20,8 @@ type TopKeys struct {
 
 // TopKey is a key of a limit, with the number of recent checks and denials. Nodes halve all counts once a
 // minute, so that with steady traffic a count is the number of checks in 1 to 2 minutes. A count is never
-// too low, and too high by at most its AsksOver or DenialsOver. Both hold for the sampled checks: each of
-// the first few checks is sampled, and later 1 in 64, which counts as 64. Shadows do not count.
+// too low, and too high by at most its AsksOver or DenialsOver. These bounds are exact only for the sampled
+// checks: each of the first few checks is sampled, and later 1 in 64, which counts as 64. Shadows do not count.
 type TopKey struct {
 	Limit                string
 	ID                   [16]byte // the ID that Limiter.ID returns
@@ -142,8 +142,8 @@ type BannedKey struct {
 
 // Bans asks all members for the bans that they have begun, or whose keys they deny. Each member lists at
 // most 1,000 bans, as many as fit in 48 KiB, the last to end first. A node that has not begun a ban lists
-// it after a sampled denial of the key (TopKey). The text of keys and the waits for members are as in
-// TopKeys. The error is ErrClosed, or that of a ctx that is done.
+// it after a sampled denial of the key (TopKey). TopKeys describes the text of keys and the waits for members.
+// The error is ErrClosed, or that of a ctx that is done.
 func (n *Node) Bans(ctx context.Context) (Bans, error) {
 	if n.env.Ended() {
 		return Bans{}, ErrClosed

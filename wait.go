@@ -59,7 +59,7 @@ func (l *Limiter) Wait(ctx context.Context, key string, units int64) (err error)
 		}
 		delay := d.RetryAfter
 		if r.Source.IsShare() {
-			// RetryAfter is when the share could admit the units. The owner may be reachable before.
+			// RetryAfter is the time until the share could admit the units. The owner may be reachable earlier.
 			delay = min(delay, view.OutageRetry)
 		}
 		if err := l.node.env.Sleep(ctx, delay); err != nil {

@@ -6,9 +6,9 @@
 // completes requests in time, the factor rises: at once to just below the part that the backend has borne,
 // and after a rest in steps that grow.
 //
-// Other controllers failed. AIMD with a fixed decrease of 0.7 needs two overloads for a fall to 60 %. A gradient of
-// the least latency needs calm times, which a busy limit does not have. An increase that ignored growing
-// queues swung by ±30 % at a latency of 2 s, instead of ±15 %.
+// Other controllers failed. AIMD with a fixed decrease of 0.7 needs two overloads for a fall to 60 %. A controller
+// that compares the latency with the least latency needs calm times, which a busy limit does not have. With an
+// increase that ignored growing queues, the factor swung by ±30 % at a latency of 2 s, instead of ±15 %.
 //
 // Each comparison uses two numbers of the same Sample. If a report is late, lost or counted twice, both numbers
 // change, and the result is nearly the same.
@@ -90,13 +90,13 @@ func (s State) Next(b Bounds, m Sample, now time.Time) State {
 	switch reason := s.judge(&b); {
 	case reason != Unchanged:
 		s.decrease(&b, reason, now)
-	case s.recent.denied >= 1 && s.recent.latency() < calm*b.Latency.Seconds(): // the factor rises only if the limit is used up, as the window of TCP does (window validation)
+	case s.recent.denied >= 1 && s.recent.latency() < calm*b.Latency.Seconds(): // the factor rises only if the limit is used up, as the congestion window of TCP does
 		s.increase(&b, now)
 	}
 	return s
 }
 
-// judge returns the reason for which the backend is overloaded, or Unchanged. It also updates quiet.
+// judge returns the reason why the backend is judged to be overloaded, or Unchanged. It also updates quiet.
 func (s *State) judge(b *Bounds) Reason {
 	r, target := &s.recent, b.Latency.Seconds()
 	mean := r.latency()
@@ -135,9 +135,9 @@ func (s *State) decreaseWait(b *Bounds) time.Duration {
 	return settling
 }
 
-// decrease lowers the factor to the part of the requests that the backend completes. For a limit with a rate,
-// it goes below that part until the queue has ended. For an in-flight limit, it uses the fact that the latency
-// of the requests is proportional to the limit.
+// decrease lowers the factor to the part of the requests that the backend completes, or below that part while a
+// queue makes requests slow. If the backend completes nearly all requests of an in-flight limit, decrease relies on
+// the latency being proportional to the limit.
 func (s *State) decrease(b *Bounds, reason Reason, now time.Time) {
 	if now.Sub(s.changed) < s.decreaseWait(b) {
 		return

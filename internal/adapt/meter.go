@@ -9,12 +9,12 @@ import (
 // concurrent use. Its methods do not allocate.
 type Meter struct {
 	mu   sync.Mutex
-	sum  Sample    // since the last call of Take
+	sum  Sample    // measurements since the last call of Take
 	open int64     // requests that have started, and are not done
 	at   time.Time // time until which sum.Busy is complete
 }
 
-// RecordStart counts an admitted request. The caller calls RecordDone for it later.
+// RecordStart counts an admitted request. The caller must call RecordDone for the request later.
 func (m *Meter) RecordStart(now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -23,8 +23,8 @@ func (m *Meter) RecordStart(now time.Time) {
 	m.sum.Started++
 }
 
-// RecordDone counts a request whose response begins now, or that ends without a response. A request is slow if
-// it took longer than latency.
+// RecordDone counts a request whose response begins now, or that ends now without a response. The request is slow
+// if the time since it started is above latency.
 func (m *Meter) RecordDone(started, now time.Time, latency time.Duration, failed bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -12,22 +12,24 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// Situation describes the events in a window, or in the two seconds before it. The zero
-// value is a healthy cluster. If there are several events, the units that they admit add
-// up: each event causes units to be spent twice, and no event undoes an earlier event.
+// Situation describes the events in a window, or in the two seconds before the window. The
+// zero value is a healthy cluster. If there are several events, the additional units that
+// they admit are summed: each event lets units be spent a second time, and no event undoes
+// an earlier event.
 type Situation struct {
 	// Changes is c of the guarantees table, the number of changes of connectivity. A
-	// split into m sides counts m−1, and so does its heal.
+	// split into m sides counts m−1, and the end of the split counts m−1 again.
 	Changes int
 	Sides   int // maximum number of sides at the same time that know of each other; 0 or 1 if there is no split
 	Crashes int // crashes of owners with a copy of their counts on another member
 	Bare    int // crashes of owners without a copy of their counts on another member
 	Late    int // spells in which an owner lives but does not answer in time
-	// Strangers is the number of sides that may have the whole limit in addition to
-	// other such sides: they have not met it, or have forgotten it.
+	// Strangers is the number of sides that the other sides do not know, because they have
+	// never met or have forgotten each other. Each of them may have the whole limit in
+	// addition to the other sides.
 	Strangers int
 	Nodes     int     // maximum number of nodes that ran at the same time; used for FailOpen
-	Stepped   float64 // units that flowed in because clocks stepped forward, as a multiple of L
+	Stepped   float64 // units that became available because clocks stepped forward, as a multiple of L
 	// InFlight is the number of units that were in flight when authority moved or an
 	// owner crashed. A start or a leave counts a unit, and the units that the limit
 	// grants in a round trip. A crash counts the units that were admitted in two round
@@ -39,15 +41,15 @@ type Situation struct {
 	// units since each node's last snapshot. For other limits, all units are unsaved.
 	Unsaved int64
 
-	// Global reports whether the limit is a Global limit over regions. Then Regional is
-	// the sum of the Excess of the regions, each of which has L at most. Bound then
-	// ignores all other fields except Crashes, InFlight and Unsaved.
+	// Global reports whether the limit is a Global limit over regions. In this case,
+	// Regional is the sum of the Excess of all regions, because the part of a region is
+	// at most L. Bound then uses only Regional, Crashes, InFlight and Unsaved.
 	Global   bool
 	Regional float64
 }
 
 // Capacity returns the number of units that a limit can grant at one time. A split
-// divides it between the sides, and copies may lag by a sixteenth of it.
+// divides the capacity between the sides, and copies may lag by a sixteenth of it.
 func Capacity(l *weir.Limit) int64 {
 	if IsBucket(l) && l.Burst > 0 {
 		return l.Burst
@@ -90,7 +92,7 @@ func Healthy(l *weir.Limit) int64 {
 //   - A side that does not know of a second side: L. With policies other than FailOpen, also L
 //     again with each change of connectivity: when two sides that have forgotten each other
 //     meet, each may stand in without a copy of its own count.
-//   - A step of a clock: the units that flow in.
+//   - A step of a clock: the units that become available by the step.
 func Excess(p weir.PartitionPolicy, s Situation) float64 {
 	e := float64(s.Bare+s.Late+s.Strangers) + s.Stepped
 	switch {

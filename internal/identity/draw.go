@@ -26,8 +26,7 @@ func HostLabel(most int) string {
 	return name[:min(len(name), most)]
 }
 
-// Salt returns the random number that determines the places of counts in the store of this
-// process.
+// Salt returns a new random number, which determines the places of counts in the store of a node.
 func Salt(random io.Reader) (bucket.Salt, error) {
 	var b [16]byte
 	err := draw(random, b[:])

@@ -2,5 +2,5 @@
 
 package identity
 
-// inMemory reports false, because container platforms run on Linux.
+// inMemory returns false: the container platforms that mount secrets in memory run on Linux.
 func inMemory(string) bool { return false }

@@ -8,7 +8,8 @@ import (
 )
 
 // ReadableByOthers reports whether the mode of a regular file allows every user to read
-// it. On Windows it returns false, because modes do not show that.
+// the file. On Windows it returns false, because there a mode does not show who can read
+// a file.
 func ReadableByOthers(info fs.FileInfo) bool {
 	return runtime.GOOS != "windows" && info.Mode().IsRegular() && info.Mode().Perm()&0o004 != 0
 }

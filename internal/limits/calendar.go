@@ -87,8 +87,8 @@ type Windows struct {
 // of Per.
 func NewWindows(unit Unit, zone *time.Location) *Windows { return &Windows{unit: unit, zone: zone} }
 
-// Numbers returns the given limit with the Start and the Per of the window that contains the time now. The
-// argument must be the same limit in all calls, because Numbers keeps the result until the window ends.
+// Numbers returns the limit whole with the Start and the Per of the window that contains the time now. All calls
+// must pass the same limit, because Numbers keeps the result until the window ends.
 func (w *Windows) Numbers(whole *bucket.Limit, now int64) *bucket.Limit {
 	l := w.open.Load()
 	if l != nil && now >= l.Start && now < l.Start+int64(l.Per) {

@@ -27,8 +27,8 @@ const (
 	// maxNames is the maximum number of names in a Registry. Once a Registry has this number
 	// of names, it does not compare limits with other names.
 	maxNames = 4096
-	// maxVersions is the maximum number of Versions of a name whose Algorithm a Registry remembers: the
-	// highest.
+	// maxVersions is the maximum number of Versions of a name whose Algorithms a Registry remembers. It
+	// remembers the highest Versions.
 	maxVersions = 8
 	// conflictLines is the maximum number of lines about conflicts in conflictPace.
 	conflictLines = 10
@@ -43,7 +43,8 @@ const (
 // a share of a limit in a split, the part of a region, the window of a calendar, and the numbers of
 // an older Version are no conflicts. These invariants hold:
 //
-//   - A Registry has the highest Version of each name, and the numbers that came last.
+//   - A Registry has the highest Version of each name, and the numbers that were added last at this
+//     Version. A limit that Varies does not replace the numbers of its own Version.
 //   - All limits with the same name and Version have the same Algorithm, for the maxVersions highest
 //     Versions of each name. Node.Limiter relies on that: a check with another Algorithm would be
 //     judged by the first.
@@ -184,8 +185,8 @@ func (r *Registry) compare(theirs *Limit, member string, now int64) {
 	}
 }
 
-// logs counts a conflict. If the caller should log it now, logs marks it as logged and reports true.
-// The caller holds r.mu.
+// logs counts a conflict, and reports whether the caller should log it now. If so, logs sets logged, so that
+// the conflict is not logged again. The caller must hold r.mu.
 func (r *Registry) logs(logged *bool, now int64) bool {
 	r.conflicts++
 	if *logged {

@@ -17,9 +17,9 @@ const (
 )
 
 // AppendPolicy appends a limit as an item of RateLimit-Policy: the limit grants q units in w
-// seconds. The units are bytes, requests, or concurrent requests. For a bucket, q is the capacity,
-// and w is the time in which the bucket fills. There is no w for a month, whose length varies, or
-// for an InFlight limit.
+// seconds, without the kept units. The units are bytes, requests, or concurrent requests. For a
+// bucket, q is the capacity, and w is the time in which the bucket fills. There is no w for a
+// month, whose length varies, or for an InFlight limit.
 func AppendPolicy(b []byte, l weir.Limit, bytes bool) []byte {
 	b = appendItem(b, l.Name)
 	b = append(b, ";q="...)
@@ -89,8 +89,8 @@ func appendItem(b []byte, name string) []byte {
 	return append(b, '"')
 }
 
-// AppendItems appends the items of a field, separated by commas, without the items whose names
-// skips reports. Another library may have written the field: an item without a String is kept
+// AppendItems appends the items of a field, separated by commas, without the items for whose names
+// skips returns true. Another library may have written the field: an item without a String is kept
 // unchanged.
 func AppendItems(b []byte, field string, skips func(name string) bool) []byte {
 	begin := len(b)

@@ -34,7 +34,7 @@ const SlackAbroad = time.Minute
 // quota counts the requests of a region in the current second.
 type quota struct {
 	mu       sync.Mutex
-	until    int64 // when the second ends
+	until    int64 // time at which the second ends
 	requests int
 	bytes    int
 	resets   int

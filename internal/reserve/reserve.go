@@ -144,7 +144,7 @@ func (v *Reservation) Cancel(ctx context.Context, numbers *bucket.Limit) error {
 	return nil
 }
 
-// acquire takes the right to settle v, which exists once.
+// acquire takes the right to settle v, which only one caller gets.
 func (v *Reservation) acquire(ctx context.Context) error {
 	v.mu.Lock()
 	was, expired := v.state, v.isExpired()

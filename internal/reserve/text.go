@@ -12,10 +12,11 @@ import (
 )
 
 // The text of a Reservation, before it is sealed: marker 16 | receipt 8 | reset number 8 | units 8
-// | age of the receipt 8 | until it expires 8 | life 8 | granted without authority 1 | time of day
-// 8 | epoch 8 | its age 8 | of a bucket also the numbers of the receipt: version 8 | rate 8 | per 8
-// | burst 8. Durations are in nanoseconds, at the moment of sealing. The clock of the cluster shows
-// how long ago that was. Only if that clock does not show it, the time of day is used.
+// | age of the receipt 8 | time until the end of the Reservation 8 | life 8 | granted without
+// authority 1 | time of day 8 | epoch 8 | age of the epoch 8 | for a bucket, the numbers of the
+// receipt: version 8 | rate 8 | per 8 | burst 8. Durations are in nanoseconds, at the moment of
+// sealing. The epoch shows how long ago that moment was. If the opening node does not know the
+// epoch, or if all nodes have stopped since, the node uses the time of day.
 const (
 	textKind        = 1
 	textBytes       = 89

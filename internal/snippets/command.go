@@ -9,8 +9,8 @@ import (
 )
 
 // Command is a program and its arguments, from a fence of sh, from a line of a
-// fence of console that begins with "$ ", or from code within a line that begins
-// with a program that documents call.
+// fence of console that begins with "$ ", or from a code span that calls go, make,
+// curl or weir.
 type Command struct {
 	File   string // slash-separated, from the root of the project
 	Line   int    // from 1
@@ -21,7 +21,7 @@ type Command struct {
 // Position returns the position of the command, as "file:line".
 func (c *Command) Position() string { return fmt.Sprintf("%s:%d", c.File, c.Line) }
 
-// called matches code within a line that calls a program.
+// called matches a code span that calls a program.
 var called = regexp.MustCompile(`^(time |[A-Z_]+=\S+ )*(go|make|curl|weir) `)
 
 // Commands returns every command of every document of the project.
@@ -51,7 +51,8 @@ func CallsOf(words ...string) (calls []Command, err error) {
 	return calls, err
 }
 
-// After returns the words that follow the given words, if the command begins with these.
+// After returns the words of the command after the given words. ok is false if the command does not begin
+// with the given words.
 func (c *Command) After(words ...string) (rest []string, ok bool) {
 	if len(c.Words) < len(words) || !slices.Equal(c.Words[:len(words)], words) {
 		return nil, false

@@ -46,7 +46,7 @@ type File struct {
 	parts []part // the files of a merged File, in their order; nil for the File of a text
 	errs  []*Error
 	found int  // number of errors, also those that are not in errs
-	ends  bool // Read is called, and ends after maxFound errors
+	ends  bool // Read was called, and ends after maxFound errors
 }
 
 // Error is an error in a file.
@@ -56,7 +56,7 @@ type Error struct {
 	Column  int // from 1, in characters; 0 if only the line is known
 	Message string
 
-	line int // as Position returns it
+	line int // line as Value.Position counts it: over all files of a merged File
 }
 
 func (e *Error) Error() string {

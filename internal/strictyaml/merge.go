@@ -57,7 +57,7 @@ func join(first, second *yaml.Node) *yaml.Node {
 	return list
 }
 
-// shift adds to the lines of a node and of all nodes in it.
+// shift adds lines to the line number of n, and to those of all nodes in n.
 func shift(n *yaml.Node, lines int) {
 	n.Line += lines
 	for _, c := range n.Content {

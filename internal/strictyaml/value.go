@@ -20,9 +20,9 @@ import (
 // yields the zero value.
 type Value struct {
 	file *File
-	at   *yaml.Node // position for errors: node, or the map in which it is missing
+	at   *yaml.Node // position for errors: node, or the map that lacks the field
 	node *yaml.Node // nil if absent
-	name string     // name of its field, for messages
+	name string     // name of the field, for messages
 
 	secretFields bool // errors do not contain the names of fields that are not known
 }

@@ -51,8 +51,8 @@ func startProcess(t *testing.T) (addr string, kill func()) {
 	return lines.Text(), kill
 }
 
-// start starts nodes in this process.
-func start(t *testing.T, count int) (nodes []*node, addrs []string) {
+// startNodes starts nodes in this process.
+func startNodes(t *testing.T, count int) (nodes []*node, addrs []string) {
 	for range count {
 		n, err := startNode()
 		require.NoError(t, err)
@@ -71,9 +71,9 @@ func meet(t *testing.T, nodes []*node, addrs ...string) {
 // perHour is the number of units of each key in an hour.
 const perHour = 100
 
-// granted sends the given number of requests for a key to each node concurrently, and
+// countAdmitted sends the given number of requests for a key to each node concurrently, and
 // returns the number of admitted requests.
-func granted(t *testing.T, nodes []*node, key string, asks int, behavior gubernator.Behavior) int {
+func countAdmitted(t *testing.T, nodes []*node, key string, asks int, behavior gubernator.Behavior) int {
 	var admitted, failed atomic.Int64
 	var callers sync.WaitGroup
 	for _, n := range nodes {
@@ -97,27 +97,27 @@ func granted(t *testing.T, nodes []*node, key string, asks int, behavior guberna
 }
 
 func TestThreeNodesGrantOneLimit(t *testing.T) {
-	nodes, addrs := start(t, 3)
+	nodes, addrs := startNodes(t, 3)
 	meet(t, nodes, addrs...)
-	require.Equal(t, perHour, granted(t, nodes, "key", perHour, 0))
+	require.Equal(t, perHour, countAdmitted(t, nodes, "key", perHour, 0))
 }
 
 // Each node responds before it has received the hits of the other nodes. If the machine pauses,
 // the hits may arrive in time, so more than one key may be needed.
 func TestThreeNodesGrantMoreThanOneGlobalLimit(t *testing.T) {
-	nodes, addrs := start(t, 3)
+	nodes, addrs := startNodes(t, 3)
 	meet(t, nodes, addrs...)
 	most := 0
 	for i := 0; i < 20 && most <= perHour; i++ {
-		most = max(most, granted(t, nodes, fmt.Sprint("key ", i), perHour, gubernator.Behavior_GLOBAL))
+		most = max(most, countAdmitted(t, nodes, fmt.Sprint("key ", i), perHour, gubernator.Behavior_GLOBAL))
 	}
 	t.Logf("a limit of %d granted %d", perHour, most)
 	require.Greater(t, most, perHour)
 }
 
-// keyThat returns a key for which wanted returns true. Keys differ in their first bytes, because the
+// findKey returns a key for which wanted returns true. Keys differ in their first bytes, because the
 // hash of gubernator places keys that differ only in the last byte side by side.
-func keyThat(wanted func(key string) bool) string {
+func findKey(wanted func(key string) bool) string {
 	for i := 0; ; i++ {
 		if key := fmt.Sprint(i, " is the key"); wanted(key) {
 			return key
@@ -125,27 +125,27 @@ func keyThat(wanted func(key string) bool) string {
 	}
 }
 
-func TestTheCountsOfAnOwnerThatCrashesAreLost(t *testing.T) {
-	nodes, addrs := start(t, 2)
+func TestCountsOfCrashedOwnerAreLost(t *testing.T) {
+	nodes, addrs := startNodes(t, 2)
 	owner, kill := startProcess(t)
 	meet(t, nodes, append(addrs, owner)...)
-	key := keyThat(func(key string) bool { return !nodes[0].owns(key) && !nodes[1].owns(key) })
-	require.Equal(t, perHour, granted(t, nodes, key, perHour, 0))
-	require.Zero(t, granted(t, nodes, key, 1, 0))
+	key := findKey(func(key string) bool { return !nodes[0].owns(key) && !nodes[1].owns(key) })
+	require.Equal(t, perHour, countAdmitted(t, nodes, key, perHour, 0))
+	require.Zero(t, countAdmitted(t, nodes, key, 1, 0))
 	kill()
 	meet(t, nodes, addrs...) // like its discovery
-	require.Equal(t, perHour, granted(t, nodes, key, perHour, 0))
+	require.Equal(t, perHour, countAdmitted(t, nodes, key, perHour, 0))
 }
 
-func TestTheCountsOfKeysThatMoveToAJoinerAreLost(t *testing.T) {
-	nodes, addrs := start(t, 4)
+func TestCountsOfKeysMovedToJoinerAreLost(t *testing.T) {
+	nodes, addrs := startNodes(t, 4)
 	meet(t, nodes, addrs...)
-	moves, stays := keyThat(nodes[3].owns), keyThat(nodes[0].owns)
+	moves, stays := findKey(nodes[3].owns), findKey(nodes[0].owns)
 	meet(t, nodes[:3], addrs[:3]...)
 	for _, key := range []string{moves, stays} {
-		require.Equal(t, perHour, granted(t, nodes[:3], key, perHour, 0))
+		require.Equal(t, perHour, countAdmitted(t, nodes[:3], key, perHour, 0))
 	}
 	meet(t, nodes[:3], addrs...)
-	require.Equal(t, perHour, granted(t, nodes[:3], moves, perHour, 0))
-	require.Zero(t, granted(t, nodes[:3], stays, perHour, 0))
+	require.Equal(t, perHour, countAdmitted(t, nodes[:3], moves, perHour, 0))
+	require.Zero(t, countAdmitted(t, nodes[:3], stays, perHour, 0))
 }

@@ -3,7 +3,8 @@
 //
 //	go run ./bench -only '/gubernator'
 //
-// It is a separate module, and not in go.work, because gubernator needs a newer Go than
-// Weir and a hundred modules. GOTOOLCHAIN=auto fetches that Go. Its tests show how a
-// gubernator cluster behaves when a node dies or joins, as docs/comparison.md states.
+// The command is a separate module, and not in go.work, because gubernator needs a newer
+// Go than Weir and a hundred modules. GOTOOLCHAIN=auto fetches that Go. The tests of the
+// command show how a gubernator cluster behaves when a node dies or joins, as
+// docs/comparison.md states.
 package main

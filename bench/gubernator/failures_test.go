@@ -133,7 +133,7 @@ func TestCountsOfCrashedOwnerAreLost(t *testing.T) {
 	require.Equal(t, perHour, countAdmitted(t, nodes, key, perHour, 0))
 	require.Zero(t, countAdmitted(t, nodes, key, 1, 0))
 	kill()
-	meet(t, nodes, addrs...) // like its discovery
+	meet(t, nodes, addrs...) // as the discovery of gubernator does after a crash
 	require.Equal(t, perHour, countAdmitted(t, nodes, key, perHour, 0))
 }
 

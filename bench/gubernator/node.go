@@ -29,7 +29,7 @@ type node struct {
 }
 
 // startNode starts a node with the default configuration except for the size of its
-// cache. It is alone until it meets other nodes.
+// cache. The node is alone until it meets other nodes.
 func startNode() (*node, error) {
 	addr, release, err := lab.HoldAddr()
 	if err != nil {
@@ -37,7 +37,7 @@ func startNode() (*node, error) {
 	}
 	n := &node{addr: addr}
 	log := logrus.New()
-	log.SetOutput(io.Discard) // failed checks are counted
+	log.SetOutput(io.Discard) // the callers count failed checks instead
 	ctx, cancel := context.WithTimeout(context.Background(), startWait)
 	defer cancel()
 	n.daemon, err = gubernator.SpawnDaemon(ctx, gubernator.DaemonConfig{
@@ -52,7 +52,7 @@ func startNode() (*node, error) {
 	return n, nil
 }
 
-// limitName is part of every key.
+// limitName is the name of all limits of checks that are measured.
 const limitName = "bench"
 
 // owns reports whether the node owns a key.
@@ -61,7 +61,7 @@ func (n *node) owns(key string) bool {
 	return err == nil && peer.Info().IsOwner
 }
 
-// check takes hits from a limit. A node that forwards a check names the owner.
+// check takes hits from a limit. The response of a forwarded check names the owner.
 func (n *node) check(r *gubernator.RateLimitReq) (*gubernator.RateLimitResp, error) {
 	answer, err := n.daemon.V1Server.GetRateLimits(context.Background(), &gubernator.GetRateLimitsReq{Requests: []*gubernator.RateLimitReq{r}})
 	if err != nil {

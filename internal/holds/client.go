@@ -11,7 +11,7 @@ import (
 // LongestTerm is the longest time from the renewal of a client's hold to its end.
 const LongestTerm = wire.LongestTTL
 
-// NameClient sets the name and the term ttl of a client's hold in an ask for the hold, its renewal
+// NameClient sets the name of a client's hold and the time ttl in an ask for the hold, its renewal
 // or its release.
 func (h *Holds) NameClient(a *wire.Ask, c Client, ttl time.Duration) {
 	a.Hold.Holder, a.Hold.Number, a.Hold.TTL, a.Hold.ClusterAge = c.Origin, c.Number, ttl, h.cfg.Cluster.Date()
@@ -54,7 +54,7 @@ func (h *Holds) Bury(ctx context.Context, a *wire.Ask, r *wire.Result) {
 	}
 }
 
-// selfOf returns the hash of the name of this node, which stands for it in messages, or 0 if the
+// selfOf returns the hash of the name of this node, which identifies the node in messages, or 0 if the
 // node has left.
 func selfOf(v *view.View) uint64 {
 	if v.Self >= 0 {

@@ -32,7 +32,7 @@ const (
 // the turn and not a mutex.
 type copies struct {
 	turn chan struct{} // contains a value during a round
-	view *view.View    // the view of the last round without failures: since then, only changed records have to be copied
+	view *view.View    // the view of the last round, nil after failures: in the same view, a round copies only changed records
 }
 
 // keepers appends the members that should have a replica of a record of this node. This is the
@@ -128,8 +128,8 @@ func (h *Holds) Leave(ctx context.Context) error {
 	return nil
 }
 
-// copyRecords runs a round: it sends the records that have changed, and after a change of the view
-// or a round with failures, all records that another member should have by the view. It returns
+// copyRecords runs a round: it sends the records that have changed. After a change of the view or a round with
+// failures, it sends all records that their keepers have not acknowledged. It returns
 // the number of records that were not acknowledged, or 1 if ctx is done before the round begins.
 func (h *Holds) copyRecords(ctx context.Context) (failed int) {
 	select {
@@ -205,7 +205,8 @@ func (g *gathering) add(r *record) {
 	g.records, g.state, g.failed = append(g.records, *r), append(g.state, state), append(g.failed, false)
 }
 
-// send sends the records, and returns the number of records that a member has not acknowledged.
+// send sends the records, and returns the number of records that at least one of their members has not
+// acknowledged.
 func (g *gathering) send(ctx context.Context, silent map[uint64]bool) (failed int) {
 	members := slices.Collect(maps.Keys(g.indexes))
 	sent := make([]int, len(members)) // the number of records that each member has acknowledged
@@ -268,8 +269,8 @@ func (h *Holds) sendRecords(ctx context.Context, v *view.View, member uint64, bo
 	return true
 }
 
-// acknowledge records that the keepers have acknowledged the record that was sent. The argument state
-// is its copyState. A record that has changed since then is sent again.
+// acknowledge marks a record as acknowledged by its keepers. The argument sent is the record that was sent, and
+// state is its copyState. A record that has changed since then is sent again.
 func (t *table) acknowledge(sent *record, state uint64) {
 	s := t.lock(sent.id)
 	defer s.mu.Unlock()
@@ -278,7 +279,7 @@ func (t *table) acknowledge(sent *record, state uint64) {
 	}
 }
 
-// mergeFrom merges records that a member has sent, and records that this member has them.
+// mergeFrom merges records that a member has sent, and marks them as acknowledged by this member.
 func (h *Holds) mergeFrom(member uint64, records []record, now int64) {
 	for i := range records {
 		records[i].copied = records[i].copyState([]uint64{member})
@@ -286,8 +287,8 @@ func (h *Holds) mergeFrom(member uint64, records []record, now int64) {
 	}
 }
 
-// serveRecords merges the records of a message, and appends each of them of which this node knows a
-// later state.
+// serveRecords merges the records of a message. It appends each record of this node that has more renewals, fewer
+// units or a release that the sent record lacks.
 func (h *Holds) serveRecords(m *renewMessage, dst []byte, now int64) []byte {
 	for i := range m.records {
 		in := &m.records[i]

@@ -5,9 +5,9 @@
 // The holder of a process's hold is the node of that process. Only the holder knows for certain
 // whether the hold has ended. Other members have entries of the hold:
 //
-//   - Once a second, a holder sends to each member that renews holds of the holder a digest of
-//     these holds in each shard. If digests differ, the holder sends the list of the holds in the
-//     shard, so that the member adds missing entries.
+//   - Once a second, a holder sends digests to each member that renews some of its holds: for each shard, the
+//     digest of these holds. If the member has another digest of the shard, the holder sends the list of these
+//     holds in the shard, so that the member adds missing entries.
 //   - A member asks the holders of entries that were not renewed lately to confirm the entries. So
 //     an entry ends even if the release of the hold was lost, or went to the member that answered
 //     for the count before.
@@ -17,7 +17,7 @@
 // A client's hold is a record, which does not depend on any node:
 //
 //   - The name of a record is the name in the client's text. It never changes, whichever node
-//     renews the hold. When a node renamed the holds that it took over, one deploy lost 10 of 12.
+//     renews the hold. When a node renamed the holds that it took over, one deploy lost 10 of 12 holds.
 //   - Members merge replicas of a record. A release wins, then the later renewal (record.merge), by
 //     a hybrid logical clock. With a plain count, a side that had renewed twice overruled the last
 //     renewal of the other side.
@@ -27,8 +27,8 @@
 //     the record. The keeper is the member that answers for the count; the keepers of a record on
 //     that member are the successors and the node that asked for the hold. So the record survives
 //     as long as a reachable member has it.
-//   - A member refuses a message about a record that was in transit for too long (isLate): the time
-//     until the expiry counts from the arrival. The sender repeats content that is still true.
+//   - A member refuses a message about a record that was in transit for too long (isLate), because a message has
+//     the time until the expiry, counted from its arrival. The sender repeats content that is still true.
 //   - A call that grants, renews or releases a hold returns once a second member has the record, all
 //     requests to other members have ended, or the time that the call may take has ended.
 //   - A record that has ended stays until the latest expiry that it ever had, so that no late replica
@@ -37,7 +37,7 @@
 //
 // The following is true of both kinds of holds:
 //
-//   - Before a member that begins to answer for a count grants holds, it asks all other members for the
+//   - Before a member that begins to answer for a count grants holds, it asks all members that it reaches for the
 //     holds of the count.
 //   - The name of a hold is its first node and a number. So a hold that two members report, or that
 //     is granted twice, counts once.
@@ -110,7 +110,7 @@ type Holds struct {
 	table  *table
 	number atomic.Uint64
 	wake   chan struct{} // signals that the view has changed
-	looked atomic.Int64  // monotonic time at which Run last called look
+	looked atomic.Int64  // monotonic time of the last round of Run, or of the last requests to all members (beginRound)
 	busy   atomic.Bool   // set while messages about renewals are being sent
 	ending atomic.Bool   // set by ReleaseAll
 	lost   atomic.Uint64 // Stats.Lost
@@ -143,12 +143,12 @@ func (h *Holds) Number() uint64 { return h.number.Add(1) }
 
 // Terms are the terms of a hold that a caller of this node requests.
 type Terms struct {
-	Number uint64        // number of the hold on this node; each ask of a caller that waits has the same
+	Number uint64        // number of the hold on this node, the same in all asks of a caller that waits
 	Waits  bool          // the caller waits in the queue, and asks again or calls LeaveQueue
 	TTL    time.Duration // ttl of a client's hold; 0 for a hold of this process
 }
 
-// Name sets the fields of a that name a hold of this node.
+// Name sets the fields of the ask a that name a hold of this node.
 func (h *Holds) Name(a *wire.Ask, t Terms) {
 	a.Hold.Holder, a.Hold.Number, a.Hold.Waits = h.self(), t.Number, t.Waits
 	if t.TTL > 0 {
@@ -158,7 +158,7 @@ func (h *Holds) Name(a *wire.Ask, t Terms) {
 
 // RecordGrant sets o to the hold that r granted to an ask of Name. This node sent the ask at the monotonic time
 // sent. The caller must not change a.Limit afterwards. If a stand-in granted the hold, RecordGrant reports the
-// hold to the owner. Otherwise the owner could grant the same units again until the next digest. After
+// hold to the owner. Without this report, the owner could grant the same units again until the next digest. After
 // ReleaseAll, RecordGrant ends the hold at once.
 func (h *Holds) RecordGrant(o *Hold, a *wire.Ask, r *wire.Result, sent int64) {
 	o.ref, o.limit, o.partition, o.renewed = refOf(a), a.Limit, a.Partition, sent
@@ -188,9 +188,9 @@ func (h *Holds) Release(o *Hold) {
 	}
 }
 
-// ReleaseUnits returns units of a hold of this node, and returns the number of units that it keeps. If it
-// keeps none, it ends as by Release. Other members get the hold with its new units in a list: they never
-// raise the units of an entry. If the message is lost, the next digest differs, and they get the list again.
+// ReleaseUnits gives back units of a hold of this node, and returns the number of units that the hold keeps. If
+// the hold keeps none, it ends as by Release. Other members get the new number of units in a list of kindList,
+// and never raise the units of an entry. If that message is lost, the next digest differs, and the list is sent.
 func (h *Holds) ReleaseUnits(o *Hold, units int64) (left int64) {
 	left, member := h.table.shrink(o, units)
 	if left <= 0 {
@@ -377,7 +377,7 @@ func (h *Holds) look() {
 	}
 	members := slices.Collect(maps.Keys(to))
 	if !h.busy.CompareAndSwap(false, true) {
-		return // the messages in progress are not older than renewWait
+		return // the messages of an earlier round are still being sent
 	}
 	if !h.cfg.Env.Try(func(context.Context) {
 		defer h.busy.Store(false)

@@ -32,7 +32,8 @@ type known struct {
 // and asks the other members again.
 const late = view.HoldDown + renewEvery/2
 
-// Swapped must be called after the view is replaced. It updates the set of known ranges.
+// Swapped must be called after the view is replaced. It updates the known ranges, and the time at which this node
+// last missed a member.
 func (h *Holds) Swapped(v *view.View) {
 	k := &h.known
 	k.mu.Lock()
@@ -100,8 +101,8 @@ func (h *Holds) KnowsHolds(v *view.View, as view.Standing, op wire.Op, a *wire.A
 }
 
 // lacksRecord reports whether this node has no record of the client's hold that op renews, while the
-// member that first asked for the hold may have a record. A stand-in may have granted the hold while
-// this node was late, and the record may still be in transit. A member that is not reached cannot be
+// origin, the member that first asked for the hold, may have a record. A stand-in may have granted the hold while
+// this node was late, and the record may still be in transit. An origin that is not reached cannot be
 // asked: the hold counts as ended, although a stand-in may still send the record.
 func (h *Holds) lacksRecord(v *view.View, op wire.Op, a *wire.Ask) (origin uint64, lacks bool) {
 	i, member := v.Named[a.Hold.Holder]
@@ -153,7 +154,7 @@ func (h *Holds) Learn(ctx context.Context, as view.Standing, op wire.Op, a *wire
 
 // beginRound starts a round of requests for the ranges that this node has authority over and does not
 // know, or joins the current round. It returns a channel that is closed at the end of the round,
-// nil if no round can start.
+// or nil if no round can start.
 func (h *Holds) beginRound(v *view.View) <-chan struct{} {
 	k := &h.known
 	k.mu.Lock()
@@ -226,8 +227,8 @@ func (h *Holds) askMember(ctx context.Context, v *view.View, member uint64, firs
 	return ctx.Err()
 }
 
-// ServeHeld handles the request of askMember. It appends to dst, which contains the header of the
-// answer, a page of the holds that this node has or knows of.
+// ServeHeld handles the request of askMember. It appends a page of the holds that this node has or knows
+// of to dst, which contains the header of the answer.
 func (h *Holds) ServeHeld(message, dst []byte) ([]byte, error) {
 	p, err := parsePage(message)
 	if err != nil || p.part >= p.end {

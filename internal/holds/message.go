@@ -16,12 +16,14 @@ import (
 //	renew    0 | holder 8 | for each shard: number 1, digest 8      answer: a bit for each shard, 1 if the digests differ
 //	list     1 | holder 8 | for each hold: id 16, number 8, units
 //	ended    2 | as list
-//	confirm  3 | holder 8 | for each hold: id 16, number 8          answer: a byte for each, 1 if the holder has it
-//	records  4 | sender 8 | date | for each record: below           answer: the records of which the answering member knows more
-//	held     end | part | before | ranges: first 8, last 8                 answer: part and before of the next page, end and 0 after the last | for each: 0, and of a hold id 16, holder 8, number 8, units, age in ms; or 1, and a record
+//	confirm  3 | holder 8 | for each hold: id 16, number 8          answer: a byte for each hold, 1 if the holder has it
+//	records  4 | sender 8 | date | for each: record                 answer: each record of which the answering member knows more
+//	held     end | part | before | ranges: first 8, last 8          answer: part and before of the next page | for each: item
 //
-// The date is the age of the cluster in ms when the message was sent, 0 if the sender does not know it.
+// The date is the age of the cluster in ms when the message was sent, or 0 if the sender does not know the age.
+// After the last page, part is not below the end of the request.
 //
+//	item     0, and of a hold of a process: id 16 | holder 8 | number 8 | units | age in ms; or 1, and a record
 //	record   id 16 | origin 8 | number 8 | renewal 8 | released 1 | units | until it expires, and until it is forgotten, in ms
 const (
 	kindDigests = iota
@@ -112,7 +114,7 @@ type renewMessage struct {
 	holder  uint64 // hash of the name of the holder, or, in a message of records, of the sender
 	date    time.Duration
 	digests []shardDigest
-	list    []entry // entries; a message to confirm has only their refs and renewed
+	list    []entry // in a message to confirm, only ref and renewed of each entry are set
 	records []record
 }
 
@@ -151,8 +153,8 @@ func (r *reader) byte() byte {
 // page is a request to a member for its holds, starting from a position.
 type page struct {
 	part   int
-	end    int // the first part that is no longer requested; answers do not contain it
-	before int // position in the part, 0 at its beginning
+	end    int // the number after that of the last requested part
+	before int // position in the part, as in visitEntries; 0 at the beginning of the part
 	ranges countsync.Ranges
 }
 

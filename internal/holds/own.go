@@ -10,7 +10,7 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// Hold is units that this node holds for a caller in its process. The zero Hold has no units.
+// Hold has the units that this node holds for a caller in its process. The zero Hold has no units.
 type Hold struct {
 	ref
 	units     atomic.Int64 // changes under the lock of the shard, and never rises
@@ -73,9 +73,8 @@ func (t *table) release(o *Hold) (member uint64, held bool) {
 	return o.renewer.node, true
 }
 
-// shrink returns units of a hold of this node, and keeps at least one. It returns the number of units that are
-// left, and the member that renews the hold. If no unit would be left, or the hold has ended, left is 0,
-// and nothing changes.
+// shrink lowers the units of a hold of this node. It returns the number of units that are left, and the member
+// that renews the hold. If no unit would be left, or the hold has ended, left is 0, and nothing changes.
 func (t *table) shrink(o *Hold, units int64) (left int64, member uint64) {
 	s := t.lock(o.id)
 	defer s.mu.Unlock()
@@ -93,8 +92,8 @@ func (t *table) shrink(o *Hold, units int64) (left int64, member uint64) {
 	return left, o.renewer.node
 }
 
-// Left returns the time until the node gives up a hold, unless a member renews it before. It is 0 once the
-// hold has ended.
+// Left returns the time after which this node gives up a hold, unless a member renews the hold before. It is 0
+// once the hold has ended.
 func (h *Holds) Left(o *Hold) time.Duration {
 	s := h.table.lock(o.id)
 	defer s.mu.Unlock()
@@ -178,8 +177,8 @@ func (s *shard) renewAt(o *Hold, member uint64) {
 	o.renewer.add(&o.ref, o.units.Load())
 }
 
-// digests calls f, under the lock of a shard, for each member that renews holds of this node. It
-// passes the digest of these holds.
+// digests calls f, under the lock of a shard, with the digest of the holds of this node that a member renews, for
+// each such member.
 func (t *table) digests(shard int, f func(*digest)) {
 	s := t.lockShard(shard)
 	defer s.mu.Unlock()

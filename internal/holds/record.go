@@ -50,8 +50,8 @@ func (r *record) isLive(now int64) bool { return !r.released && now < r.expires 
 
 // merge joins another replica of the same record into r. The join is commutative, associative and
 // idempotent: a release wins, then the later renewal, and of two renewals with the same count the
-// renewal that expires later. Two replicas of one renewal differ only by the time for which they
-// were in transit, so the earlier expiry is exact. The fewer units are right, because the units
+// renewal that expires later. The expiry of two replicas of one renewal differs only because of the time for which
+// they were in transit, so the earlier expiry is right. The fewer units are right, because the units
 // never rise.
 func (r *record) merge(other *record) {
 	switch mine, its := r.renewal.count(), other.renewal.count(); {
@@ -120,9 +120,9 @@ func (s *shard) renew(r *record, ttl int64, age time.Duration, now int64) {
 	s.live.fix(s.records, r.place)
 }
 
-// extend renews a client's hold, and returns the units above those that it keeps; or it reads the hold. The
-// ResetAfter of r is the time until the hold ends. If certain is set, this node knows all holds of the count, so that
-// a hold that it does not know has ended.
+// extend renews a client's hold, lowers its units to those of the ask if Shrinks is set, or only reads the hold if
+// Reads is set. The ResetAfter of r is the time until the hold ends. If certain is set, this node knows all holds
+// of the count, so that a hold that it does not know has ended.
 func (t *table) extend(a *wire.Ask, certain bool, now int64, r *wire.Result) {
 	s := t.lockAt(a.ID, now)
 	defer s.mu.Unlock()
@@ -185,8 +185,8 @@ func (s *shard) keepApart(r *record) (stays bool) {
 }
 
 // merge joins a replica from another member into the replica of this node. It returns the joined
-// record, and whether the table has the record. Like put, merge refuses a record only if there is
-// no room, or if the record can be forgotten.
+// record, and whether the table has the record. It refuses a record only if there is no room, or if the
+// record can be forgotten.
 func (t *table) merge(in record, now int64) (joined record, kept bool) {
 	s := t.lockAt(in.id, now)
 	defer s.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// renew sends a member the digests of the holds that it renews, and then the list of these holds in
+// renew sends a member the digests of the holds that the member renews, and then the list of these holds in
 // the shards whose digests differ.
 func (h *Holds) renew(v *view.View, member uint64, digests []shardDigest, now int64) {
 	answer, err := h.call(h.cfg.Env.Context(), v, member, wire.OpRenew, appendDigests(nil, h.self(), digests), renewWait)
@@ -108,7 +108,7 @@ func (h *Holds) confirmAt(v *view.View, holder uint64, all []ref) ([]byte, error
 	return h.call(h.cfg.Env.Context(), v, holder, wire.OpRenew, appendConfirm(nil, holder, all), renewWait)
 }
 
-// confirmByte returns the answer to confirm for a hold.
+// confirmByte returns the answer to a message to confirm, for one hold: 1 if this node has the hold.
 func (h *Holds) confirmByte(name *ref) byte {
 	if h.table.owns(*name) {
 		return 1

@@ -84,7 +84,7 @@ type shard struct {
 	signal   chan struct{}   // table.changed
 	apart    *atomic.Int64   // table.apart
 	next     int             // the index in entries of the next entry that look will visit
-	requests [2]map[ref]bool // the results of recordRequest, of the current and the previous period of knownFor
+	requests [2]map[ref]bool // the calls of recordRequest in the current and in the previous period; a period lasts at least knownFor
 	asking   int64           // monotonic time at which the period of requests[0] began
 }
 
@@ -100,7 +100,7 @@ type entry struct {
 type link struct {
 	count *count
 	hold  *Hold // the Hold of the entry, nil if the entry belongs to another node
-	added int64 // renewed of the holder's digest at the time when the entry was added
+	added int64 // the field renewed of the holder's digest when the entry was added
 }
 
 // count is the number of held units of an id.
@@ -211,8 +211,8 @@ func (t *table) hold(a *wire.Ask, most int64, waits bool, now int64, r *wire.Res
 	r.Limit, r.Remaining = most, max(0, most-c.units)
 }
 
-// peek sets r to the same result as hold, but does not change the table. If lately is set, peek
-// uses the Rate of the highest Version that asked for the count, whatever the Version of a.
+// peek sets r to the result that hold would have for a new hold, and does not change the table. If lately is set,
+// peek uses the Rate of the highest Version that asked for the count, whatever the Version of a.
 func (t *table) peek(a *wire.Ask, most int64, lately bool, now int64, r *wire.Result) {
 	s := t.lockAt(a.ID, now)
 	defer s.mu.Unlock()
@@ -306,7 +306,7 @@ func (t *table) look(shard int, v *view.View, now, since int64, found *found) (d
 				continue
 			}
 		case s.isExpired(s.next, now):
-			s.remove(s.next) // the last entry is in its place
+			s.remove(s.next) // moves the last entry to this place, so next stays
 			end--
 			continue
 		case s.renewed(s.next) < since:
@@ -509,7 +509,7 @@ func (s *shard) remove(i int) {
 func (s *shard) isExpired(i int, now int64) bool { return now-s.renewed(i) > int64(Term) }
 
 // renewed returns when entry i was last renewed, alone or with all entries of its holder. A digest
-// that was agreed on before the entry was added does not renew it. The caller must hold s.mu.
+// that was agreed on before the entry was added does not renew the entry. The caller must hold s.mu.
 func (s *shard) renewed(i int) int64 {
 	e := &s.entries[i]
 	if d := s.holders[e.holder]; d.renewed > s.links[i].added {
@@ -519,7 +519,7 @@ func (s *shard) renewed(i int) int64 {
 }
 
 // recordRequest records that this node has requested holds from other members, and whether all of
-// these have answered. If name has only an ID, this node has asked all reachable members for the
+// these members have answered. If name has only an ID, this node has asked all reachable members for the
 // holds of the ID, as a stand-in. Otherwise this node has asked the origin of the hold, as the
 // owner.
 func (t *table) recordRequest(name ref, answered bool, now int64) {
@@ -537,8 +537,8 @@ func (t *table) recordRequest(name ref, answered bool, now int64) {
 	s.requests[0][name] = answered
 }
 
-// findRequest reports whether recordRequest was called with this name lately (known), and with
-// which argument answered. It finds each call of the last knownFor, and no call that is older than
+// findRequest reports whether recordRequest was called with this name lately (known), and returns the
+// argument answered of that call. It finds each call of the last knownFor, and no call that is older than
 // three times knownFor.
 func (t *table) findRequest(name ref, now int64) (known, answered bool) {
 	s := t.lock(name.id)

@@ -13,8 +13,8 @@ const waitsFor = 150 * time.Millisecond
 // ticket returns the Ticket of a hold in the queue of its count.
 func (r *ref) ticket() queue.Ticket { return queue.Ticket{Node: r.holder, Number: r.number} }
 
-// isFirst reports whether a hold need not wait for another hold of the count that waits and may
-// still ask in time. If this hold waits as well, only holds that arrived before it matter. The
+// isFirst reports whether no other hold of the count has the turn before the named hold. A waiting hold that is
+// overdue (see wait) has no turn. If the named hold waits as well, only holds that arrived before it matter. The
 // caller must hold s.mu.
 func (s *shard) isFirst(name ref, now int64) bool {
 	arrived := int64(math.MaxInt64)
@@ -26,8 +26,8 @@ func (s *shard) isFirst(name ref, now int64) bool {
 }
 
 // wait records that a hold has asked now and waits, as a contender for its count. Holds that arrive
-// later wait until this hold asks again or is overdue. It is overdue twice the time between its last two
-// asks plus denyFor after the last ask, but no later than waitsFor after it. After its first ask, it is
+// later wait until this hold asks again or is overdue. If d is the time between its last two asks, the hold is
+// overdue 2*d+denyFor after its last ask, but at the latest after waitsFor. After its first ask, the hold is
 // overdue after waitsFor. The caller must hold s.mu.
 func (s *shard) wait(name ref, now int64) {
 	self, waits := s.contenders.Find(name.id, name.ticket(), now)

@@ -27,7 +27,7 @@ type Contender struct {
 // Contenders records the nodes that wait for the counts of a shard, at the member that answers for these
 // counts. The caller must hold the lock of the shard. The zero Contenders is empty.
 //
-// Members do not copy contenders to each other, because each ask of a node records it anew.
+// Members do not copy contenders to each other, because each ask of a node records its contender anew.
 type Contenders struct {
 	byID map[bucket.ID][]Contender
 	len  int
@@ -91,8 +91,8 @@ func (c *Contenders) Leave(id bucket.ID, t Ticket) {
 	}
 }
 
-// Sweep visits at most n counts and deletes their expired contenders. Each call chooses other
-// counts, because a map has no order. Sweep returns the counts without remaining contenders.
+// Sweep visits at most n counts and deletes their expired contenders. The counts differ from call to call,
+// because a map has no order. Sweep returns the visited counts without remaining contenders.
 func (c *Contenders) Sweep(n int, now int64) (empty []bucket.ID) {
 	for id := range c.byID {
 		if n--; n < 0 {

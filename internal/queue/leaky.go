@@ -56,9 +56,9 @@ type outcome struct {
 	err error
 }
 
-// Wait waits for the turn of the units of a, and returns the result of their grant. The error is
-// ErrFull, env.ErrClosed, the error of ctx, or context.DeadlineExceeded early if the turn would
-// come after the deadline. With an error, the result is a denial.
+// Wait waits for the turn of the units of the ask a, and returns the result of their grant. The error is
+// ErrFull, env.ErrClosed or the error of ctx. If the turn would come after the deadline of ctx, Wait returns
+// context.DeadlineExceeded early. With an error, the result is a denial.
 func (l *Queues) Wait(ctx context.Context, a *wire.Ask) (r wire.Result, err error) {
 	w := &waiter{units: a.Units, first: make(chan struct{}, 1), served: make(chan outcome, 1)}
 	w.deadline, _ = ctx.Deadline()
@@ -211,7 +211,7 @@ func (l *Queues) await(ctx context.Context, wait time.Duration, woken <-chan str
 	return false
 }
 
-// end removes a waiter from the queue and sends the outcome to it.
+// end removes a waiter from the queue and sends the outcome to the waiter.
 func (x *queue) end(w *waiter, o outcome) {
 	x.drop(w)
 	w.served <- o

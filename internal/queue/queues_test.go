@@ -115,7 +115,7 @@ func TestWaiterWithoutPlaceIsRefusedAtOnce(t *testing.T) {
 	})
 }
 
-// A node does not have the count of a pause that its owner has stated.
+// The owner has the count of the pause. The node, which decides within its share, knows only the denial.
 func TestPausedKeyHasNoTurnWithinShare(t *testing.T) {
 	for _, c := range []struct {
 		name       string

@@ -30,9 +30,9 @@ func TestLateGrantIsReleasedUnlessHeldOrRequested(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		does  func(h *Holds, a *wire.Ask, late func())
-		owner int // number of releases
-		other int
-		asks  int
+		owner int // number of releases that the owner receives
+		other int // number of releases that the other member receives
+		asks  int // number of holds that the node still requests
 	}{
 		{"grant without an ask in progress", func(_ *Holds, _ *wire.Ask, late func()) { late() }, 1, 1, 0},
 		{"ask to another member in progress", func(h *Holds, a *wire.Ask, late func()) { h.RecordAsk(a); late() }, 0, 0, 1},

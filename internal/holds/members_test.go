@@ -221,9 +221,8 @@ func TestStandInRemovesReleasedHoldThatMemberReports(t *testing.T) {
 	})
 }
 
-// Until the owner has recorded a hold that a stand-in granted, it may grant the units again. The owner gets
-// the new units at once, or with the next digest if the message is lost. A report of the previous number of
-// units has no effect if it arrives later.
+// The owner gets the new number of units at once, or with the next digest if the message is lost. A report of the
+// previous number has no effect if it arrives later.
 func TestOwnerCountsTheUnitsThatAHoldKeeps(t *testing.T) {
 	for _, lost := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -255,11 +254,12 @@ func TestOwnerCountsTheUnitsThatAHoldKeeps(t *testing.T) {
 	}
 }
 
+// Until the owner has recorded a hold that a stand-in granted, the owner may grant the units again.
 func TestHolderReportsGrantOfStandInToOwner(t *testing.T) {
 	for _, c := range []struct {
 		name           string
 		stoodIn        bool
-		lost, apart    bool // the connection to the owner has just ended, and all connections of the owner
+		lost, apart    bool // whether the holder's connection to the owner has just ended, and all connections of the owner
 		known, renewed int  // holds that the owner knows of at once, and after the next renewal
 	}{
 		{"stand-in grant while the owner is late", true, false, false, 1, 1},
@@ -339,7 +339,7 @@ func TestOwnerAsksOriginForMissingHold(t *testing.T) {
 				owner.Do(owner.env.View(), view.AsOwner, wire.OpExtend, a, owner.time(), &r)
 				require.Equal(t, []bool{c.allowed, c.firm}, []bool{r.Allowed, r.Firm})
 
-				origin.mute.Store(false) // the origin was not asked for this hold of the same count
+				origin.mute.Store(false) // the owner has not asked for the next hold of the same count
 				a.Hold.Number++
 				origin.table.merge(record{ref: refOf(a), units: 1, expires: origin.time() + 1e9, forget: origin.time() + 1e9}, origin.time())
 				owner.Learn(t.Context(), view.AsOwner, wire.OpExtend, a)
@@ -595,8 +595,8 @@ func TestLateMessagesAreRefused(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		date time.Duration
-		ask  time.Duration // the delay of messages
-		copy time.Duration
+		ask  time.Duration // delay of an ask
+		copy time.Duration // delay of a message of records
 		late bool
 	}{
 		{"maximum delay", date, 300 * time.Millisecond, 700 * time.Millisecond, false},

@@ -25,7 +25,7 @@ func clientAsk(id, number uint64, units, rate int64, ttl time.Duration) *wire.As
 // zeroAge returns the age of a cluster that has just started.
 func zeroAge() time.Duration { return 0 }
 
-// mergeAll returns a replica that has merged the other replicas in this order.
+// mergeAll returns the first replica, after it has merged the other replicas in their order.
 func mergeAll(replicas ...record) record {
 	r := replicas[0]
 	for i := range replicas[1:] {
@@ -63,8 +63,8 @@ func TestMergeIgnoresOrderAndRepetition(t *testing.T) {
 	})
 }
 
-// A replica that was in transit for a while expires late. A merge with an exact replica is exact, in
-// both orders.
+// A replica that was in transit for a while expires late. Merged with an exact replica, in either order, it has
+// the exact expiry.
 func TestMergeKeepsExactExpiryOfOneRenewal(t *testing.T) {
 	exact := record{renewal: 1<<tagBits | 7, expires: 10, forget: 10}
 	late := exact
@@ -308,7 +308,7 @@ func TestEndedRecordsAreBoundedAndDenyNoHold(t *testing.T) {
 			require.LessOrEqual(t, kept, bound)
 			require.GreaterOrEqual(t, kept, bound*7/8)
 			last, known := table.recordOf(refOf(clientAsk(c.key(uint64(3*bound-1)), uint64(3*bound), 1, 1, time.Hour)))
-			require.True(t, known, "records other than those to be deleted first were evicted")
+			require.True(t, known, "the table evicted a record that was not among the next to be deleted")
 			require.True(t, last.released)
 		})
 	}
@@ -370,7 +370,7 @@ func TestShardDoesNotUseRoomThatItReturned(t *testing.T) {
 	require.LessOrEqual(t, total, most)
 }
 
-// The answer to a member that asks contains no hold of a process that has ended.
+// The answer to a request for holds contains no entry that has ended.
 func TestPagesContainNoEndedEntries(t *testing.T) {
 	table := newTable(1<<20, zeroAge)
 	a := askFor(1, 1, 1, 1, 10)

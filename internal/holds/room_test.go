@@ -44,7 +44,7 @@ func TestFullTableDenies(t *testing.T) {
 			}
 			table.lookAll(nil, 0, 0)
 			for i := range uint64(c.least * 7 / 8) {
-				require.True(t, holds(table, 77, i), "another key has the room of those that ended")
+				require.True(t, holds(table, 77, i), "another key gets the room of the holds that have ended")
 			}
 		})
 	}

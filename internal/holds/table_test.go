@@ -147,7 +147,7 @@ func withUnits(o *Hold, units int64) *Hold {
 	return o
 }
 
-// The holds of this node count as well, even if another member answers. No other node ends them.
+// The holds of this node count as well, even if another member answers for their counts. No other node ends them.
 func TestTableCountsHoldsOfThisNode(t *testing.T) {
 	m := newMembers(t, 2)[0]
 	self, other := m.self(), m.env.View().Hashes[1]

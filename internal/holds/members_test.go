@@ -288,7 +288,7 @@ func TestHolderReportsGrantOfStandInToOwner(t *testing.T) {
 	}
 }
 
-func TestRefusedRenewalIsNotFirmIfMemberIsSilent(t *testing.T) {
+func TestRenewalDenialIsNotFirmWithSilentMember(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newMembers(t, 3)
 		standIn, has := all[0], all[1]
@@ -433,7 +433,7 @@ func TestChangesOfAClientHoldReachItsKeepers(t *testing.T) {
 
 // Node.Close releases all holds before it ends the checks. A check in progress may therefore be
 // granted a hold after ReleaseAll.
-func TestHoldThatIsGrantedAfterReleaseAllIsLost(t *testing.T) {
+func TestHoldGrantedAfterReleaseAllIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newMembers(t, 2)
 		owner, holder := all[0], all[1]

@@ -76,7 +76,7 @@ func TestMergeKeepsExactExpiryOfOneRenewal(t *testing.T) {
 }
 
 // The oracle is a map of holds by name, with the result of the last op on each hold.
-func TestTableEndsRecordsExactly(t *testing.T) {
+func TestTableEndsEachRecordAtItsExpiry(t *testing.T) {
 	const rate = 10
 	rapid.Check(t, func(t *rapid.T) {
 		type oracle struct {

@@ -32,7 +32,7 @@ func (t *table) lookAll(v *view.View, now, since int64) (all found) {
 }
 
 // The oracle is a list of holds, with the time until which each hold stays.
-func TestTableGrantsLikeListOfHolds(t *testing.T) {
+func TestTableAgreesWithListOfHolds(t *testing.T) {
 	const rate = 10
 	rapid.Check(t, func(t *rapid.T) {
 		type oracle struct {

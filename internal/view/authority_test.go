@@ -392,7 +392,7 @@ func TestRangeIsVacantAfterAllMembersHaveAnswered(t *testing.T) {
 
 // If no member serves, the leavers hold all ranges until a joiner serves. The joiner waits for these
 // ranges, and asks the leavers until then.
-func TestJoinerAwaitsRangesOfLeaversIfNoMemberServes(t *testing.T) {
+func TestFirstServingJoinerAwaitsRangesOfLeavers(t *testing.T) {
 	v := viewAt(3601, viewAt(3600, nil, "a b c+*"), "a< b< c+*")
 	require.Empty(t, v.Points)
 	one := viewAt(3602, v, "a< b< c*")

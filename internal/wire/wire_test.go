@@ -284,7 +284,7 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-func TestUnmarkStoodInClearsTheMarkOfAllResults(t *testing.T) {
+func TestUnmarkStoodInClearsMarkOfAllResults(t *testing.T) {
 	answer := AppendResponse(nil, Done, 2)
 	for _, source := range []Source{StandIn, Budget} {
 		r := Result{Result: bucket.Result{Allowed: true, Receipt: 7}, Source: source, StoodIn: true, Firm: false, Lease: Lease{}, ResetNumber: 5, Ahead: 0}

@@ -135,7 +135,7 @@ func (h *Hold) ReleaseN(units int64) (held int64) {
 // happens about once a second. The result is the zero Time for a hold that was denied or has ended.
 func (h *Hold) Expires() time.Time {
 	if h.held.IsGranted() {
-		if left := h.node.clients.holds.Left(&h.held); left > 0 {
+		if left := h.node.clients.holds.TimeLeft(&h.held); left > 0 {
 			return time.Unix(0, h.node.env.TimeOfDay()+int64(left))
 		}
 	}

@@ -54,12 +54,12 @@ func (c *Checks) measure(s Subject, a *wire.Ask, r *wire.Result, weight uint64) 
 // share, denies a banned key or is not enforced. Strike does not wait: unless this node has authority over the
 // count, a goroutine counts the denial. The denial may not be counted if too many goroutines run, or if the
 // member that answers for the count does not respond.
-func (c *Checks) Strike(s Subject, of *wire.Ask, r *wire.Result) {
-	if r.Allowed || r.Banned || s.Shadow || of.Shadow || r.Source == 0 || r.Source.IsShare() {
+func (c *Checks) Strike(s Subject, denied *wire.Ask, r *wire.Result) {
+	if r.Allowed || r.Banned || s.Shadow || denied.Shadow || r.Source == 0 || r.Source.IsShare() {
 		return
 	}
 	s.Key = strings.Clone(s.Key)
-	a := &wire.Ask{ID: of.ID, Name: of.Name, Limit: &s.Strikes, Partition: of.Partition, Global: of.Global, BansKeys: true, Units: 1, Ban: s.BanLengths}
+	a := &wire.Ask{ID: denied.ID, Name: denied.Name, Limit: &s.Strikes, Partition: denied.Partition, Global: denied.Global, BansKeys: true, Units: 1, Ban: s.BanLengths}
 	v, now := c.Env.View(), c.Env.Now()
 	if as, _ := c.place(v, v.Route(a.ID, c.Env.MonotonicAt(now)), now); as == view.AsOwner {
 		var struck wire.Result

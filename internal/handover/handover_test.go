@@ -80,8 +80,8 @@ func (n *node) Serve(b *cluster.Batch) {
 	}
 }
 
-// take makes the nodes take 7 units of each id over which they have authority.
-func take(ids []bucket.ID, nodes ...*node) {
+// takeUnits makes the nodes take 7 units of each id over which they have authority.
+func takeUnits(ids []bucket.ID, nodes ...*node) {
 	for _, n := range nodes {
 		for _, id := range ids {
 			if n.View().Holds(id) {
@@ -118,7 +118,7 @@ func TestCountsAndAuthorityFollowMembership(t *testing.T) {
 		network := weirtest.NewNetwork(1, weirtest.Link{Latency: time.Millisecond})
 		ids := newIDs(64)
 		first := join(t, network.Host("a"))
-		take(ids, first)
+		takeUnits(ids, first)
 		require.Equal(t, len(ids), first.requireCounts(t, ids))
 
 		second := join(t, network.Host("b"))
@@ -231,7 +231,7 @@ func TestLeaverSendsItsReplicasAndLastUnits(t *testing.T) {
 		owner, leaver, replica := join(t, network.Host("a")), join(t, network.Host("b")), join(t, network.Host("c"))
 		time.Sleep(5 * time.Second)
 		ids := newIDs(64)
-		take(ids, owner, leaver, replica)
+		takeUnits(ids, owner, leaver, replica)
 		time.Sleep(time.Second)
 		network.Cut("a", "c")
 		network.Cut("c", "a")
@@ -259,7 +259,7 @@ func TestJoinersThatMeetWaitForServingMember(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := weirtest.NewNetwork(1, weirtest.Link{Latency: time.Millisecond})
 		ids := newIDs(64)
-		take(ids, join(t, network.Host("a")))
+		takeUnits(ids, join(t, network.Host("a")))
 		network.SetLink("a", "c", weirtest.Link{Latency: 200 * time.Millisecond})
 		network.SetLink("c", "a", weirtest.Link{Latency: 200 * time.Millisecond})
 		go join(t, network.Host("c"), "a:1", "b:1")
@@ -278,7 +278,7 @@ func TestJoinerWaitsForCountsOfLeaver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := weirtest.NewNetwork(1, weirtest.Link{Latency: 100 * time.Millisecond})
 		leaver, ids := join(t, network.Host("a")), newIDs(8000)
-		take(ids, leaver)
+		takeUnits(ids, leaver)
 		joiner := join(t, network.Host("b"))
 		time.Sleep(time.Second) // the leaver meets the joiner
 		require.False(t, joiner.View().Serves())

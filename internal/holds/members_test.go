@@ -247,9 +247,9 @@ func TestOwnerCountsTheUnitsThatAHoldKeeps(t *testing.T) {
 			require.EqualValues(t, 2, used())
 			owner.table.put(former)
 			require.EqualValues(t, 2, used())
-			require.Positive(t, holder.Left(big))
+			require.Positive(t, holder.TimeLeft(big))
 			require.Zero(t, holder.ReleaseUnits(big, 2))
-			require.Zero(t, holder.Left(big))
+			require.Zero(t, holder.TimeLeft(big))
 		})
 	}
 }

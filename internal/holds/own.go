@@ -92,9 +92,9 @@ func (t *table) shrink(o *Hold, units int64) (left int64, member uint64) {
 	return left, o.renewer.node
 }
 
-// Left returns the time after which this node gives up a hold, unless a member renews the hold before. It is 0
+// TimeLeft returns the time after which this node gives up a hold, unless a member renews the hold before. It is 0
 // once the hold has ended.
-func (h *Holds) Left(o *Hold) time.Duration {
+func (h *Holds) TimeLeft(o *Hold) time.Duration {
 	s := h.table.lock(o.id)
 	defer s.mu.Unlock()
 	if o.slot < 0 {

@@ -211,9 +211,9 @@ func (t *table) hold(a *wire.Ask, most int64, waits bool, now int64, r *wire.Res
 	r.Limit, r.Remaining = most, max(0, most-c.units)
 }
 
-// peek sets r to the result that hold would have for a new hold, and does not change the table. If lately is set,
+// peek sets r to the result that hold would have for a new hold, and does not change the table. If latest is set,
 // peek uses the Rate of the highest Version that asked for the count, whatever the Version of a.
-func (t *table) peek(a *wire.Ask, most int64, lately bool, now int64, r *wire.Result) {
+func (t *table) peek(a *wire.Ask, most int64, latest bool, now int64, r *wire.Result) {
 	s := t.lockAt(a.ID, now)
 	defer s.mu.Unlock()
 	c := s.counts[a.ID]
@@ -223,7 +223,7 @@ func (t *table) peek(a *wire.Ask, most int64, lately bool, now int64, r *wire.Re
 	}
 	switch {
 	case most >= 0:
-	case c.version > a.Limit.Version, lately && counted:
+	case c.version > a.Limit.Version, latest && counted:
 		most = c.rate
 	default:
 		most = a.Limit.Rate

@@ -15,11 +15,11 @@ import (
 
 func TestEchoHandlesDenialsAsErrors(t *testing.T) {
 	for about, c := range map[string]struct {
-		handler     echo.HTTPErrorHandler // echo's if nil
+		handler     echo.HTTPErrorHandler // the handler of echo if nil
 		denied      func(call, *httplimit.Outcome) error
 		status      int
 		contentType string
-		body        string // DETAIL stands for a sentence
+		body        string // the expected body, in which DETAIL stands for a sentence
 	}{
 		"by echo":              {nil, nil, 429, "application/json", `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Too Many Requests","status":429,"detail":"DETAIL","violated-policies":["r"]}`},
 		"by echo, as problems": {echo.ProblemDetailsHTTPErrorHandler(false), nil, 429, "application/problem+json", `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Too Many Requests","status":429,"detail":"DETAIL"}`},

@@ -18,11 +18,11 @@ import (
 
 func TestFiberHandlesDenialsAsErrors(t *testing.T) {
 	for about, c := range map[string]struct {
-		handler     fiber.ErrorHandler // fiber's if nil
+		handler     fiber.ErrorHandler // the handler of fiber if nil
 		denied      func(call, *httplimit.Outcome) error
 		status      int
 		contentType string
-		body        string // a part of it
+		body        string // a part of the body
 	}{
 		"by fiber": {nil, nil, 429, "text/plain; charset=utf-8", `rate limit exceeded ("r"): try again in `},
 		"by the application": {func(c fiber.Ctx, err error) error {
@@ -73,7 +73,7 @@ func TestFiberStreamsSettleByTheirHeader(t *testing.T) {
 	}
 }
 
-// An encoded request body reserves only the default.
+// A request with an encoded body reserves only the default estimate.
 func TestFiberReservesOnlyByPlainBodies(t *testing.T) {
 	by, l := ruled(t, tokens, options{Logger: quiet})
 	a := onFiber(fiber.Config{}, nil).mustServe(t, handlers{"/": hello}, by)

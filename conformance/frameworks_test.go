@@ -33,7 +33,7 @@ import (
 // framework is a web framework with a router and the tested adapter.
 type framework struct {
 	name    string
-	netHTTP bool // requests are requests of net/http
+	netHTTP bool // the framework uses the requests of net/http
 	serve   func(t testing.TB, s *site) (*app, error)
 }
 
@@ -79,7 +79,7 @@ type response struct {
 
 // app sends requests to the handlers of a site.
 type app struct {
-	send    func(ctx context.Context, from, raw string) (*response, error) // an error: the server refuses the request
+	send    func(ctx context.Context, from, raw string) (*response, error) // returns an error if the server refuses the request
 	handler http.Handler                                                   // nil without net/http
 }
 
@@ -167,8 +167,8 @@ func unescape(path string) string {
 
 var parameter = regexp.MustCompile(`\{(\w+)\}`)
 
-// colons translates a pattern of http.ServeMux. rest replaces the wildcard for the rest
-// of a path.
+// colons translates a pattern of http.ServeMux. The argument rest replaces the wildcard
+// for the rest of a path.
 func colons(pattern, rest string) string {
 	pattern = strings.NewReplacer("{$}", "", "{rest...}", rest).Replace(pattern)
 	return parameter.ReplaceAllString(pattern, ":$1")

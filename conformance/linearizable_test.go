@@ -30,9 +30,9 @@ const (
 )
 
 // A count behaves like a single register that every node sees at once. A pushback denies
-// like the register, unless units were returned on another node, and reports the units
-// that were left when the pushback arrived. On a busy machine a stand-in may decide
-// instead of a stalled owner. The test ignores such a run.
+// only if the register would deny, except after refunds on another node. A pushback
+// reports the units that were left when the pushback arrived. On a busy machine a
+// stand-in may decide instead of a stalled owner. The test ignores such a run.
 func TestChecksAreLinearizable(t *testing.T) {
 	for _, refunds := range []bool{true, false} {
 		t.Run(fmt.Sprint("refunds ", refunds), func(t *testing.T) { testLinearizable(t, refunds) })

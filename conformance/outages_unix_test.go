@@ -61,8 +61,8 @@ func (c *clientOf) ask(method, path, accept string) got {
 	return got{answer, string(body), time.Since(since)}
 }
 
-// awaitStatus asks until the response has a status: a busy machine can be slower than the timeouts of the
-// proxy, and a process stops some time after its signal.
+// awaitStatus sends requests until a response has the given status: a busy machine can be
+// slower than the timeouts of the proxy, and a process stops some time after its signal.
 func (c *clientOf) awaitStatus(path, accept string, status int) (answer got) {
 	c.t.Helper()
 	require.Eventually(c.t, func() bool {
@@ -72,7 +72,8 @@ func (c *clientOf) awaitStatus(path, accept string, status int) (answer got) {
 	return answer
 }
 
-// requireDenied checks that clients get a denial with a status, each in its form.
+// requireDenied checks that clients get a denial with the given status, each in the form
+// that the client accepts.
 func (c *clientOf) requireDenied(path string, status int) {
 	c.t.Helper()
 	for accept, form := range map[string]string{

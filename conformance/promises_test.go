@@ -145,7 +145,7 @@ func behindTens() *httplimit.ClientAddress {
 	return new(httplimit.RightmostUntrusted("X-Forwarded-For", netip.MustParsePrefix("10.0.0.0/8")))
 }
 
-// keyOf sends a request twice, and returns its key.
+// keyOf sends a request twice, and returns the key of its checks.
 func keyOf(t *testing.T, f *framework, o options, from string, fields ...string) (key string) {
 	o.OnDecision = func(_ call, o *httplimit.Outcome) { key = o.Verdicts[0].Key }
 	a := f.mustServe(t, handlers{"/": hello}, layer{limiter: limiter(t, 9), options: o})
@@ -297,7 +297,7 @@ func testFunctions(t *testing.T, f *framework) {
 	counts := options{Count: func(c call, _ *rules.Rule, e *httplimit.Ended) bool { return e.Status == 200 && c.Stored() != "" }}
 	const estimated = "rules: [{name: r, key: ip, reserve: {from: content_length, default: 9}, settle: {header: X-Total, on_error: keep}, limit: {algorithm: fixed_window, rate: 100, per: 1h}}]"
 	for _, c := range []struct {
-		about, rules, path string // by a Limiter without rules
+		about, rules, path string // a Limiter limits the requests if rules is empty
 		o                  options
 		during, after      int64
 	}{

@@ -99,12 +99,13 @@ type proxy func(t testing.TB, change func(string) string, addr, checks, service 
 
 var proxies = map[string]proxy{"nginx": beginNginx, "Caddy": beginCaddy("Caddyfile"), "Caddy, longer form": beginCaddy("fields.Caddyfile")}
 
-// admitAmbiguous lets ambiguous paths pass.
+// admitAmbiguous changes a configuration so that ambiguous paths pass.
 func admitAmbiguous(site string) string {
 	return strings.Replace(waitLong(site), "?ambiguous_paths=refuse", "", 1)
 }
 
-// waitLong gives a node on a busy machine more time for an answer.
+// waitLong changes a configuration so that a node on a busy machine has more time for an
+// answer.
 func waitLong(site string) string {
 	return strings.NewReplacer("250ms", "250s", "500ms", "500s").Replace(site)
 }
@@ -298,7 +299,7 @@ func serveBehind(t testing.TB, start proxy) *proxiedService {
 
 func TestProxiesAskAndDeny(t *testing.T) {
 	for name, c := range map[string]struct {
-		hidden bool // allowed clients see no fields
+		hidden bool // responses to allowed clients have no rate-limit fields
 		unable int  // the status for a client if the node does not respond
 	}{"nginx": {false, 503}, "Caddy": {true, 502}, "Caddy, longer form": {false, 503}} {
 		t.Run(name, func(t *testing.T) {

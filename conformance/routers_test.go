@@ -144,8 +144,8 @@ func TestAdaptersMatchPathsAsTheirRoutersRead(t *testing.T) {
 	}
 }
 
-// Clients send these targets. RefuseAmbiguousPaths refuses only the escaped slash that
-// other rules read as a slash.
+// Real clients send these targets. With RefuseAmbiguousPaths, the middleware refuses only
+// the escaped slash that other rules read as a slash.
 func TestRoutersServeTargetsOfRealClients(t *testing.T) {
 	for name, f := range routers {
 		for _, refuse := range []bool{false, true} {

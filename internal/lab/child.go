@@ -46,9 +46,9 @@ func Self(environment ...string) (*exec.Cmd, error) {
 	return cmd, nil
 }
 
-// StartCommand starts a command. Each line that the command prints is passed to line,
-// which must not keep the line. The child keeps the end of its standard error for Outcome,
-// unless cmd.Stderr is set.
+// StartCommand starts a command, and passes each line that the command prints to the
+// function line, which must not keep the bytes. The child keeps the end of its standard
+// error for Outcome, unless cmd.Stderr is set.
 //
 // StartCommand must be called from a goroutine that is locked to a thread that lives as
 // long as the program: some systems take the end of that thread for the end of the

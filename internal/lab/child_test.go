@@ -22,7 +22,7 @@ const (
 // eventually bounds the wait for an event on a busy machine. The bound is not a promise.
 const eventually = time.Minute
 
-// echo is the service of a child, which exits with status.
+// echo is the service of a child. The child exits with the status in the field status.
 type echo struct{ status int }
 
 func (*echo) Say(words string, said *string) error {

@@ -8,7 +8,7 @@ import (
 )
 
 // SchedulingDelay measures the delay of this process: how much later than planned a
-// goroutine wakes that only sleeps. A process is delayed while other work has the cores,
+// goroutine wakes from its sleep. A process is delayed while other work has the cores,
 // and after a stop. A test must not count this time against the code under test.
 //
 // A sleep that ends late by more than the slack is a stand-still, from the planned end of
@@ -44,9 +44,9 @@ type SchedulingDelay struct {
 // stands still for 2 ms out of every 3 ms reaches this bound in 12 s.
 const maxStandStills = 4096
 
-// Start begins the measurement, in a goroutine that repeatedly sleeps for every. A sleep
-// that ends late by more than slack is a stand-still. The caller must call Stop. Start
-// panics if it was called before.
+// Start begins the measurement, in a goroutine that repeatedly sleeps for the duration
+// every. A sleep that ends late by more than the duration slack is a stand-still. The
+// caller must call Stop. Start panics if it was called before.
 func (l *SchedulingDelay) Start(every, slack time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -165,9 +165,10 @@ func (l *SchedulingDelay) standStills(yield func(Interval) bool) {
 	}
 }
 
-// overdue returns the time until now by which the current sleep is late: from its planned
-// end or, if Idle, later by the CPU time of this process. Steps of the machine's clock do
-// not change its length. The caller must hold mu.
+// overdue returns the interval from the planned end of the current sleep until now. If
+// Idle is set, the interval begins later, by the CPU time of this process. The interval
+// is empty if the sleep is not late. Its length does not depend on steps of the machine's
+// clock. The caller must hold mu.
 func (l *SchedulingDelay) overdue(now time.Time) Interval {
 	late := time.Duration(0)
 	if !l.due.IsZero() {

@@ -136,11 +136,11 @@ func TestIdleDelayLeavesOutOwnWork(t *testing.T) {
 			return Between(time.Now().Add(work-late).UnixNano(), time.Now().UnixNano())
 		}
 		const ms = time.Millisecond
-		wakes(20*ms, 0) // by the slack itself
+		wakes(20*ms, 0) // late by the slack, which is no stand-still
 		require.Empty(t, l.TakeStandStills())
 		all := wakes(100*ms, 0)
 		rest := wakes(100*ms, 75*ms)
-		wakes(100*ms, 200*ms) // on two cores
+		wakes(100*ms, 200*ms) // the process has worked on two cores
 		require.Equal(t, []Interval{all, rest}, l.TakeStandStills())
 		require.Empty(t, l.TakeStandStills(), "the stand-stills were taken")
 		require.Equal(t, 145*ms, l.Total())

@@ -2,7 +2,7 @@
 // processes, and to measure these on a shared and possibly busy machine:
 //
 //   - [Child] is a process that does not outlive the program that started it;
-//   - [Service] is a Child whose methods the program calls, and [ServeCalls] its side;
+//   - [Service] is a Child whose methods the program calls, and [ServeCalls] serves them in the child;
 //   - [SchedulingDelay] measures how late a process runs, so that a test can subtract this time;
 //   - [CPU], [PeakMemory], [Resident] and [OpenFiles] measure the resources of a process;
 //   - [Histogram] counts durations;

@@ -33,8 +33,8 @@ func (h *Histogram) Merge(o *Histogram) {
 	h.Most = max(h.Most, o.Most)
 }
 
-// Quantile returns the time that a part q of the counted times did not exceed. q is from
-// 0 to 1. Quantile returns zero if no time was counted.
+// Quantile returns a time that the part q of the counted times does not exceed, with q
+// from 0 to 1. Quantile returns zero if no time was counted.
 func (h *Histogram) Quantile(q float64) time.Duration {
 	rank := int(q * float64(h.Total))
 	for bin, n := range h.Counts {

@@ -49,9 +49,10 @@ func CPUOf(pid int) (used time.Duration) {
 	return used
 }
 
-// Threads is the sum over the threads of a process that have not ended.
+// Threads contains sums over the present threads of a process, without threads that have
+// ended.
 type Threads struct {
-	Ran   time.Duration // on a processor
+	Ran   time.Duration // time on a processor
 	Waits int64         // voluntary context switches: each time that a thread waited
 }
 

@@ -7,8 +7,8 @@ import (
 )
 
 // A PipeListener implements net.Listener in memory, for tests of servers in a bubble of
-// testing/synctest. A listener accepts the connections of Dial and DialContext. The deadlines use
-// virtual time.
+// testing/synctest. A listener accepts the connections of Dial and DialContext. The
+// deadlines of the connections use virtual time.
 type PipeListener struct {
 	conns chan net.Conn
 	over  chan struct{}
@@ -36,7 +36,8 @@ func (l *PipeListener) Addr() net.Addr { return &net.TCPAddr{} }
 // Closed returns a channel that is closed when l is closed.
 func (l *PipeListener) Closed() <-chan struct{} { return l.over }
 
-// Dial opens a connection. The server receives the other end, through wrap if not nil.
+// Dial opens a connection. The server receives the other end, or the result of wrap for
+// it if wrap is not nil.
 func (l *PipeListener) Dial(wrap func(net.Conn) net.Conn) net.Conn {
 	here, there := net.Pipe()
 	if wrap != nil {

@@ -25,11 +25,12 @@ func FreeAddr(t testing.TB) string {
 	return addr
 }
 
-// HoldAddr returns an address of the loopback. On Linux it holds the TCP port until release
-// is called. Connections to the address are refused. A server can listen there, for TCP and
-// UDP, close, and listen again any number of times: a node, or another program that sets
-// SO_REUSEADDR. While the port is held, no other call of HoldAddr returns it, in this
-// process or another process. On other systems the port is not held.
+// HoldAddr returns an address of the loopback. On Linux it holds the TCP port until
+// release is called. Connections to the address are refused. A server can listen there,
+// for TCP and UDP, close, and listen again any number of times. The server must be a
+// node, or another program that sets SO_REUSEADDR. While the port is held, no other call
+// of HoldAddr returns it, in this process or another process. On other systems the port
+// is not held.
 //
 // If only one node needs the address of another node, the test starts that node first, at
 // port 0, and reads its address. HoldAddr is for nodes that need each other's addresses,

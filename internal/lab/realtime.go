@@ -22,16 +22,16 @@ func Eventually(t testing.TB, what string, done func() bool) {
 	}
 }
 
-// MeasureDelay begins to measure the scheduling delay of this process. The caller must call Stop. The
-// time of a check is its duration without the delay of the process meanwhile.
+// MeasureDelay begins to measure the scheduling delay of this process. The caller must
+// call Stop. A test subtracts the delay from the duration of a check.
 func MeasureDelay() *SchedulingDelay {
 	delay := new(SchedulingDelay)
 	delay.Start(time.Millisecond, 0)
 	return delay
 }
 
-// Decisions is the number of checks for each weir.Source of a decision. A source of 0 means that
-// the members that had to decide did not answer each other.
+// Decisions is the number of checks for each weir.Source of a decision. A test counts
+// under source 0 that a member did not answer another member in time.
 type Decisions[Source ~uint8] map[Source]int
 
 // Strayed reports whether any source but the owner, a lease or a pushback decided a check.
@@ -46,8 +46,8 @@ func (d Decisions[Source]) Strayed() bool {
 
 // WhileHealthy calls play, at most 20 times, until a call fails the test or all members
 // have answered in time during a call. If a process is paused, other members decide in
-// place of it, so the exact numbers are not the same. The function play returns the
-// sources of its decisions, and must not check exact numbers if any of them strayed.
+// its place, so the numbers differ from those of a healthy run. The function play returns
+// the sources of its decisions, and must not check exact numbers if any of them strayed.
 func WhileHealthy[Source ~uint8](t *testing.T, play func(t *testing.T) Decisions[Source]) {
 	const attempts = 20
 	for attempt := range attempts {

@@ -22,9 +22,8 @@ func (c *Child) Freeze() error { return c.Cmd.Process.Signal(syscall.SIGSTOP) }
 func (c *Child) Thaw() error { return c.Cmd.Process.Signal(syscall.SIGCONT) }
 
 // CPU returns the CPU time that this process has used so far, in user and system mode, or
-// 0 if the system reports none. CPU grows by the work of the code under test,
-// however busy the machine is. So a test compares code whose CPU time is proportional to
-// its input with CPU, and not with the clock.
+// 0 if the system reports none. CPU grows only by the work of this process, however busy
+// the machine is. So a test measures the cost of code with CPU, and not with the clock.
 func CPU() time.Duration {
 	u := usage()
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())

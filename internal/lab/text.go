@@ -9,7 +9,7 @@ import (
 // Text is text, such as a log, that can be read while it is written. The zero value of
 // Text is empty. The methods of Text are safe for concurrent use.
 type Text struct {
-	Most int // number of bytes that are kept of the end; all if zero
+	Most int // maximum number of bytes that are kept, from the end; no maximum if zero
 
 	mu   sync.Mutex
 	text []byte

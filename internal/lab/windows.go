@@ -21,11 +21,12 @@ func (i Interval) Length() time.Duration { return time.Duration(i.To - i.From) }
 // Touches reports whether the intervals have a moment in common.
 func (i Interval) Touches(o Interval) bool { return i.From <= o.To && i.To >= o.From }
 
-// Fullest describes the windows of a kind, and the window with the highest Held-Most.
+// Fullest describes the windows of a kind, and the window with the highest difference of
+// Held and Most.
 type Fullest struct {
 	Windows    int    // windows of the kind with an admission
-	Held, Most int64  // admissions in the window, and its bound
-	Of         string // key of the window
+	Held, Most int64  // admissions in that window, and the bound of that window
+	Of         string // key of that window
 }
 
 // An Occasion is a time that loosens the bound of each window that touches it.
@@ -48,11 +49,11 @@ func InFlight(admitted []Interval, moment int64, roundTrip time.Duration) (units
 	return units
 }
 
-// JudgeWindows compares the half-open windows of the given length over the admissions of
-// a key with their bounds. The bound of a window is the sum of the argument most and
-// the Extra of its occasions. JudgeWindows updates the slice found, which has the fullest window of each kind
-// over all keys. A window ends with the last admission at the latest, so that a later occasion loosens no
-// bound.
+// JudgeWindows compares the number of admissions of a key in each half-open window of the
+// given length with the bound of the window. The bound of a window is the sum of the
+// argument most and the Extra of its occasions. JudgeWindows updates the slice found,
+// which has the fullest window of each kind over all keys. A window ends with the last
+// admission at the latest, so that a later occasion loosens no bound.
 //
 // An admission happened at a moment of its interval. A window holds the admission for certain if
 // the window contains the whole interval. Other admissions are not counted, so each excess that is
@@ -80,7 +81,7 @@ func JudgeWindows(found []Fullest, key string, admitted []Interval, occasions []
 	for _, begin := range slices.Compact(begins) {
 		over, _ := slices.BinarySearch(ended, begin+int64(length))
 		before, _ := slices.BinarySearch(begun, begin)
-		held := int64(over - before) // an admission that begins before the window ends before the window does
+		held := int64(over - before) // because each a.Length() < length, an admission that begins before the window also ends before the end of the window
 		if held <= 0 {
 			continue
 		}

@@ -62,7 +62,7 @@ func TestFullestWindowIsTheBestOfAllWindows(t *testing.T) {
 			end = max(end, a.To)
 		}
 		var occasions []Occasion
-		for _, kind := range []int{2, 1} { // the last is not the highest
+		for _, kind := range []int{2, 1} { // the last kind is not the highest
 			for _, i := range intervals(8, 3, "occasions") {
 				occasions = append(occasions, Occasion{Interval: i, Kind: kind, Extra: int64(5 * kind), Once: kind == 2})
 			}

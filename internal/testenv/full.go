@@ -24,7 +24,7 @@ import (
 	"testing"
 )
 
-// FullVariable is the environment variable that switches the full run on. It does so with "1".
+// FullVariable is the environment variable that selects the full run with the value "1".
 const FullVariable = "WEIR_FULL"
 
 // LeftVariable is the environment variable with the name of a file. Each test that does less in the

@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"os"
 
-	_ "pgregory.net/rapid" // has the flag
+	_ "pgregory.net/rapid" // defines the flag rapid.seed
 )
 
-// SeedVariable is the environment variable that names the seed.
+// SeedVariable is the environment variable that contains the seed.
 const SeedVariable = "WEIR_SEED"
 
 func init() {

@@ -1,5 +1,5 @@
-// Package testnode starts nodes for tests. Except for a node of Open, it closes each node at the end
-// of its test.
+// Package testnode starts nodes for tests. It closes each node at the end of its test,
+// except the nodes of Open.
 package testnode
 
 import (
@@ -32,7 +32,7 @@ func Open(ctx context.Context, cfg weir.Config) (*Node, error) {
 	return n, err
 }
 
-// Self returns the member that this node is.
+// Self returns this node as a member of its view.
 func (n *Node) Self() cluster.Member { v := n.View(); return v.Members[v.Self] }
 
 // Start starts a node. If cfg has no Logger, the node logs nothing.

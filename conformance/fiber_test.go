@@ -84,7 +84,7 @@ func TestFiberReservesOnlyByPlainBodies(t *testing.T) {
 // The adapter does not convert requests to net/http, so it adds few allocations.
 func TestFiberAddsFewAllocations(t *testing.T) {
 	if testenv.Race {
-		t.Skip("with the race detector, sync.Pool drops what it holds")
+		t.Skip("with the race detector, sync.Pool drops its items")
 	}
 	limit, err := fiberlimit.ByLimiter(limiter(t, 1e12), fiberlimit.Options{Key: func(c fiber.Ctx) string { return c.Get("X-User") }})
 	require.NoError(t, err)

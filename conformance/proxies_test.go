@@ -297,7 +297,7 @@ func serveBehind(t testing.TB, start proxy) *proxiedService {
 	return p
 }
 
-func TestProxiesAskAndDeny(t *testing.T) {
+func TestProxiesEnforceLimits(t *testing.T) {
 	for name, c := range map[string]struct {
 		hidden bool // responses to allowed clients have no rate-limit fields
 		unable int  // the status for a client if the node does not respond

@@ -123,7 +123,7 @@ func TestStopCountsOverdueSleep(t *testing.T) {
 	})
 }
 
-func TestIdleDelayLeavesOutOwnWork(t *testing.T) {
+func TestIdleDelayExcludesOwnWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var taken time.Duration
 		l := &SchedulingDelay{Idle: true, cpu: func() time.Duration { return taken }, slack: 20 * time.Millisecond}

@@ -122,8 +122,8 @@ func pick(dst, entries []Entry, states State) []Entry {
 }
 
 // restate returns a new table with the given assigned ranges. It divides the hashes into ranges at
-// the ends of the present entries and at cuts, the last hashes of further ranges. For each range, f
-// appends the new entries to dst, given the last hash of the range and its present entries.
+// the ends of the present entries, and after each hash of cuts. For each range, f appends the new
+// entries to dst, given the last hash of the range and the present entries of the range.
 func (a *authority) restate(cuts []uint64, assigned countsync.Ranges, f func(dst []Entry, hash uint64, before []Entry) []Entry) authority {
 	next := authority{Assigned: assigned}
 	for _, e := range a.entries {
@@ -146,9 +146,10 @@ func (a *authority) restate(cuts []uint64, assigned countsync.Ranges, f func(dst
 	return next
 }
 
-// join sets the table to entries: the entries of the table, followed by the entries of the range r. It
-// returns the index at which the last group begins. If the last group ends before r and is equal to the
-// entries of r, join extends that group.
+// join sets the table to entries: the entries of the table, followed by the entries of the range r. A
+// group is all entries of one range, and the argument group is the index of the first entry of the
+// last group. If the last group ends just before r and has the same entries as r, join extends that
+// group. The result is the index of the first entry of the new last group.
 func (a *authority) join(group int, r countsync.Range, entries []Entry) int {
 	last, added := a.entries[group:], entries[len(a.entries):]
 	equal := len(last) > 0 && len(last) == len(added) && last[0].Last+1 == r.First
@@ -176,7 +177,7 @@ func cutsOf(ranges countsync.Ranges) (cuts []uint64) {
 }
 
 // restateIn returns the view with a new table. In the given ranges, f appends the new entries of
-// each part, given its present entries. Other entries stay.
+// each part, given the present entries of the part. Other entries stay.
 func (v *View) restateIn(ranges countsync.Ranges, f func(dst, before []Entry) []Entry) *View {
 	next := *v
 	next.authority = v.restate(cutsOf(ranges), v.Assigned, func(dst []Entry, hash uint64, before []Entry) []Entry {
@@ -225,10 +226,11 @@ func (v *View) ownedBy(member int) countsync.Ranges {
 	return countsync.NewRanges(ranges...)
 }
 
-// holder returns the member that this node awaits id from, -1 if there is none.
+// holder returns the member from which this node awaits the range of id, -1 if there is none.
 func (v *View) holder(id bucket.ID) int { return v.memberOf(id, Awaited) }
 
-// memberOf returns the known member of the first entry of id that has the state, -1 if there is none.
+// memberOf returns the Member of the first entry of id that has the state and a known Member, -1 if
+// there is none.
 func (v *View) memberOf(id bucket.ID, state State) int {
 	for _, e := range v.entriesOf(id.Hi) {
 		if i, known := v.Named[NameHash(e.Member)]; known && e.State == state {

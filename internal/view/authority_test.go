@@ -154,10 +154,10 @@ func (m *lagging) stateOf(name string) cluster.State {
 	return cluster.Dead
 }
 
-// viewAt returns the view of a node at the given second. Each word of the members is a member. Its
-// first letter is the name of the member, and determines when the member started. The node itself
-// has the mark *, or is the first member. A member with the mark - is not connected, a member with
-// + joins, and a member with < leaves.
+// viewAt returns the view of a node at the given second. Each word of the argument members describes
+// a member. The first letter is the name of the member, and determines when the member started. The
+// node itself has the mark *, or is the first member. A member with the mark - is not connected, a
+// member with + joins, and a member with < leaves.
 func viewAt(second int64, before *View, members string) *View {
 	x := &cluster.View{}
 	for i, word := range strings.Fields(members) {
@@ -495,7 +495,7 @@ func TestNodeThatBeganApartMeetsASideOnce(t *testing.T) {
 }
 
 // The ranges of a member that leaves on another side go to members of that side. A member that
-// learns of the leave before it is connected to another member does not take them.
+// learns of the leave before it is connected to another member does not take the ranges.
 func TestRangesOfLeaverBeyondCutAreNotTaken(t *testing.T) {
 	whole := viewOf(0, nil, "1111", "1111", "1111", "1111")
 	apart := viewOf(2, whole, "1000", "0100", "0010", "0001")
@@ -512,8 +512,8 @@ func TestRangesOfLeaverBeyondCutAreNotTaken(t *testing.T) {
 }
 
 // The next member on this side may stand in before it receives copies, because copies go to the
-// members before it in ring order until these are away. It does not get authority before that
-// either.
+// members before it in ring order until these are away. Until it receives copies, it does not get
+// authority.
 func TestAuthorityGoesToMemberWithCopies(t *testing.T) {
 	whole := viewOf(0, nil, "1111", "1111", "1111", "1111")
 	one := viewOf(2, whole, "1101", "1101", "0010", "1101")

@@ -11,7 +11,7 @@ import (
 // HoldDown is how long checks of an owner are not sent through other members, after this node has
 // lost its connection to the owner. If the owner has crashed, other members may report for a while
 // that they are connected to it, and a check would wait for each of them in turn. A missing member
-// is away after HoldDown, or at once if this node was never connected to it.
+// is away after HoldDown, or at once if this node was never connected to the member.
 const HoldDown = time.Second
 
 // doubleAfter is how long this node may have sent nothing to a member before another member

@@ -19,9 +19,9 @@ func (c *Current) Store(v *View) { c.view.Store(v) }
 func (c *Current) Hear(now int64) { c.answered.Store(now) }
 
 // IsFenced reports whether the ring has several members, and no other member has answered for
-// HoldDown, by a time of the monotonic clock that the check itself has read. In that case this node
-// may have been frozen, and another member may have decided instead. Until a member answers, a
-// fenced node has no authority.
+// HoldDown. The argument now must be a time of the monotonic clock that the check itself has read.
+// A fenced node may have been frozen, and another member may have decided instead. Until a member
+// answers, a fenced node has no authority.
 func (c *Current) IsFenced(v *View, now int64) bool {
 	return len(v.Points) > 1 && now-c.answered.Load() > int64(HoldDown)
 }

@@ -52,9 +52,9 @@ func (v *View) AssignsRanges(member countsync.Member, ranges countsync.Ranges) b
 	return known && slices.Contains(v.Points, i) && len(ranges.Minus(v.ownedBy(i))) == 0
 }
 
-// LocalRanges returns the part of the ranges that this node holds, transferred within movingFor, or
-// transferred to a member that has not received the transfer yet, as reported by giving. If this node
-// Yields, the ranges that it holds are not included.
+// LocalRanges returns the part of the ranges that this node holds or has transferred lately: within
+// movingFor, or to a member that has not received the transfer yet. The function giving reports
+// whether a member has not. If this node Yields, the ranges that it holds are not included.
 func (v *View) LocalRanges(ranges countsync.Ranges, now int64, giving func(to countsync.Member) bool) countsync.Ranges {
 	var has []countsync.Range
 	if !v.Yields() {
@@ -84,11 +84,11 @@ func (v *View) ReleaseVacant(ranges countsync.Ranges) *View {
 
 // ApplyLocations returns the view after members have answered which of the ranges they have. It
 // returns v if the answers change no entry. A range that a member has is Awaited from that member.
-// If all members that can answer have answered, and no member has a range of ranges, the state
-// depends on what is unclear. The range is Vacant if nothing is unclear. It is Abandoned if this node
-// misses members, or did so until just now. It is Claimed if only the answer of another member is
-// unclear: then this node asks again. While something is unclear, an Abandoned or Claimed range keeps
-// its state. The owner of an Abandoned or Claimed range stands in.
+// If all members that can answer have answered, and no member has one of the given ranges, the range
+// gets one of three states. The range is Abandoned if this node misses members, or did so until just
+// now. Otherwise the range is Claimed if an answering member misses members, or did so until just now:
+// then this node asks again. Otherwise the range is Vacant. An Abandoned or Claimed range becomes
+// Vacant or stays as it is. The owner of an Abandoned or Claimed range stands in.
 func (v *View) ApplyLocations(locations []*Location, ranges countsync.Ranges, now int64) *View {
 	of := make(map[countsync.Member]*Location, len(locations))
 	unclear, cuts := v.isScattered(now), append(cutsOf(ranges), cutsOf(v.Assigned)...)

@@ -47,10 +47,10 @@ func newPassage(v, next *View, now int64) *passage {
 }
 
 // passAuthority returns the authority in the next view. If the ring assigns a range to this node,
-// this node waits for the range while the member that had it can be asked. Otherwise no other
-// member has the range, and this node takes it. If the member has just gone, this node first waits
-// for HoldDown: a member that leaves transfers the range to the owner in its own ring, and this
-// receiver may still have to pass it on.
+// this node waits for the range while the member that had the range can be asked. Otherwise no
+// other member has the range, and this node takes it. If the member has just gone, this node first
+// waits for HoldDown: a leaving member transfers the range to the owner by its own ring, and this
+// receiver may still have to pass the range on.
 func (v *View) passAuthority(next *View, now int64) authority {
 	if v == nil {
 		v = &View{View: &cluster.View{Self: -1}, Ring: ring.New(nil)}
@@ -74,9 +74,9 @@ func (v *View) passAuthority(next *View, now int64) authority {
 	return a
 }
 
-// cutChanges appends the cuts of all ranges whose owner differs between two rings. passRange returns the same
-// entries for all other ranges, unless they are assigned to this node or have entries: the owner of such a
-// range remains and keeps its points.
+// cutChanges appends the cuts of all ranges whose owner differs between two rings. The owner of any other
+// range keeps its points, so passRange returns the same entries for all of these ranges. Only ranges that are
+// assigned to this node or have entries are an exception, and have cuts already.
 func cutChanges(cuts []uint64, a, b *ring.Ring) []uint64 {
 	for _, side := range [][2]*ring.Ring{{a, b}, {b, a}} {
 		others := side[1].Members()
@@ -107,8 +107,8 @@ func (p *passage) addLeavers() {
 	p.earlier = p.v.Ring.ReplaceMembers(names)
 }
 
-// leaverOf returns the name of the leaver that may still hold a range, empty if there is none. If another
-// leaver has the range by now, locate finds the other leaver.
+// leaverOf returns the name of the leaver that may still hold a range, or "" if there is none. If another
+// leaver has the range by now, requests to locate the range find the other leaver.
 func (p *passage) leaverOf(hash uint64) string {
 	i := p.earlier.Owner(hash)
 	if i < 0 {
@@ -271,8 +271,8 @@ func (v *View) isScattered(now int64) bool {
 	return v.Side < len(v.Points) || v.isHealing(now)
 }
 
-// strays reports whether a member with points is missing, or whether a member other than the given one was
-// missing until just now. The given member has left the roster.
+// strays reports whether a member with points is missing, or whether a member other than the argument gone
+// was missing until just now. The member gone has left the roster.
 func (v *View) strays(gone uint64, now int64) bool {
 	return slices.ContainsFunc(v.Points, func(i int) bool { return v.Next[i] < 0 }) ||
 		v.isHealing(now) && slices.ContainsFunc(v.back, func(member uint64) bool { return member != gone })

@@ -75,12 +75,12 @@ func (v *View) Targets(dst []countsync.Member, id bucket.ID) []countsync.Member 
 }
 
 // audience appends the members of the ring that receive the state of an id with this hash from this
-// node. holds states whether this node has authority over the id. The first member is the owner, if
-// the owner is another member that is reached, or that will receive the ranges of this node. The
-// next members in ring order follow, until the number of members, with the owner, is the number of
-// copies. Doubled members are appended as well, but do not count towards this number. If this node
-// leaves and has given all ranges away, it is no longer a replica, and there is an additional
-// member.
+// node. The argument holds states whether this node has authority over the id. The first member is
+// the owner, if the owner is another member that is reached, or that will receive the ranges of
+// this node. The next members in ring order follow, until the number of members, with the owner, is
+// the number of copies. Doubled members are appended as well, but do not count towards this number.
+// If this node leaves and has given all ranges away, it is no longer a replica, so one more member
+// is appended.
 func (v *View) audience(dst []int, hash uint64, holds bool) []int {
 	var room [16]int
 	all := v.copies
@@ -224,10 +224,11 @@ func (v *View) OwesAs(o *View) bool {
 		v.held.Equal(o.held) && v.Ranges(abandonedOrClaimed).Equal(o.Ranges(abandonedOrClaimed)) && slices.EqualFunc(v.joiners, o.joiners, func(a, b joiner) bool { return a.member == b.member && a.ranges.Equal(b.ranges) })
 }
 
-// OwedAnew returns, for each member, the ranges that the member was not owed in the previous view.
-// The result also includes ranges that this node awaited then and holds now: another member was to
-// send them, so a scan left them out. A member of owed that is not in had, or that joins again,
-// has an entry even if no ranges are new.
+// OwedAnew returns, for each member of the map owed, the owed ranges that the map had does not
+// contain: had contains the ranges that were owed in the previous view. The result also includes
+// ranges that this node awaited then and holds now: another member was to send them, so a scan left
+// them out. A member that is not in had, or that joins again, has an entry even if no ranges are
+// new.
 func (v *View) OwedAnew(owed map[countsync.Member]countsync.Ranges, before *View, had map[countsync.Member]countsync.Ranges) map[countsync.Member]countsync.Ranges {
 	var awaited countsync.Ranges
 	if before != nil {

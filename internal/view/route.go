@@ -11,8 +11,8 @@ import (
 // Route is the path of a check.
 type Route struct {
 	Way way
-	To  int // index in Members of the member to answer; -1 with NoWay
-	Hop int // index in Members of the member to send the request to; differs from To if that member relays the request
+	To  int // index in Members of the member that is to answer; -1 with NoWay
+	Hop int // index in Members of the member to which the request is sent; differs from To if that member relays the request
 }
 
 // way is the kind of a Route.
@@ -62,9 +62,9 @@ func (v *View) Route(id bucket.ID, now int64) Route {
 func (v *View) RenewalRoute(id bucket.ID) Route { return v.Route(id, math.MaxInt64) }
 
 // StandIn returns the member that answers if the member with the index absent is not reached, or
-// has stalled. It is the first member on this side in ring order that this node sends requests to.
-// StandIn returns -1 if there is no such member. All members of the side find the same stand-in,
-// unless a member has stalled for some of them.
+// has stalled. The stand-in is the first member on this side in ring order that is not absent and
+// has not stalled. StandIn returns -1 if there is no such member. All members of the side find the
+// same stand-in, unless a member has stalled for some of them.
 func (v *View) StandIn(id bucket.ID, absent int) int {
 	return v.firstHere(id, func(i int) bool { return i != absent && !v.Stalls(i) })
 }
@@ -210,9 +210,9 @@ func (v *View) AllHere(all []wire.Ask, now int64) bool {
 	return true
 }
 
-// Speaks reports whether this node decides for its region about the holding of an id: it has
-// authority, or stands in for the member with authority, and a majority of the roster is on its
-// side.
+// Speaks reports whether this node decides for its region about the holding of an id. A majority of
+// the roster must be on the side of this node. In addition, this node must have authority, or stand
+// in for the member with authority.
 func (v *View) Speaks(id bucket.ID) bool {
 	return v.Self >= 0 && (v.Holds(id) || !v.noMemberServes()) && (v.Complete || v.HasMajority()) && v.Answers(id) == v.Hashes[v.Self]
 }

@@ -113,7 +113,7 @@ func TestNextMemberAlsoReceivesCopiesForUnresponsiveMember(t *testing.T) {
 	require.Equal(t, both, cut(1+int64(doubleAfter), v).Targets(nil, id), "the member first stalls, and is then not connected")
 }
 
-// The connection to such a member may never exist, so its copies cannot wait for it.
+// This node may never be connected to such a member, so the copies cannot wait for a connection.
 func TestNextMemberReceivesCopiesOfNeverConnectedMember(t *testing.T) {
 	v := viewOf(1, nil, "1011", "0100", "1011", "1011")
 	require.Equal(t, []countsync.Member{v.Hashes[1], v.Hashes[2]}, v.Targets(nil, idInOrder(v, 0, 1, 2, 3)))
@@ -282,7 +282,7 @@ func TestLeaverDeclinesRequestsWithoutAuthority(t *testing.T) {
 		name         string
 		v            *View
 		ids          []bucket.ID
-		asked, given bool // whether the node declines asks, and returned units
+		asked, given bool // whether the node declines asks, and whether it declines returned units
 	}{
 		{"node that stays", stays, []bucket.ID{other}, false, false},
 		{"leaver with authority", leaving, []bucket.ID{mine, mine}, false, false},
@@ -344,8 +344,8 @@ func TestReconnectionEndsLoss(t *testing.T) {
 	require.Equal(t, []int64{0, 0}, again.Lost)
 }
 
-// The first member on each path is one step closer to its end. The test computes the distances by
-// relaxation over all connections.
+// The first member on each path is one step closer to the end of the path. The test computes the
+// distances by relaxation over all connections.
 func TestPathsAreShortest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n, far := rapid.IntRange(1, 8).Draw(t, "members"), 1<<20

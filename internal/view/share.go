@@ -57,9 +57,9 @@ func scaled(whole int64, n, total int) int64 {
 	return int64(q)
 }
 
-// Limit returns the share of a limit: of its Rate, and of the Burst of a bucket. The usable units of
-// the share are the share of the usable units, so that all bounds apply to them as to a limit of
-// their own.
+// Limit returns the share of a limit: of its Rate, and of the Burst of a bucket. The Keep of the share
+// is chosen so that the usable units of the share are the share of the usable units of the limit. So
+// all bounds apply to the usable units as to a limit of their own.
 func (s Share) Limit(whole *bucket.Limit) bucket.Limit {
 	l := *whole
 	l.Whole = whole.Capacity()
@@ -214,9 +214,10 @@ func (v *View) HasMajority() bool { return 2*v.Side > max(len(v.Points), v.Expec
 // members does not change, so the part of each of them for n members is at most its part for n−1
 // members. All parts for n−1 members sum to the limit, so all parts together are at most the limit.
 //
-// Below Expect, members that are not known yet are taken to have the first places. If at most Expect
-// members exist, no place is then before the place among all of them, so that sides that have not met
-// stay within the limit. If n does not count members that have ended, these keep their places.
+// Below Expect, the members that are not known yet are assumed to have the first places. If at most
+// Expect members exist, the assumed place of a member is never before its place among all members. So
+// sides that have not met stay within the limit. If n does not count members that have ended, these
+// members keep their places.
 func (v *View) partOf(id bucket.ID, partition wire.Policy, n int, member func(i int) bool) Share {
 	s := Share{total: max(n, v.Expect)}
 	for _, i := range v.Points {

@@ -56,7 +56,7 @@ func TestSharesOfAllSidesStayBelowBound(t *testing.T) {
 		n := rapid.IntRange(2, 7).Draw(t, "members")
 		v := newView(n, rapid.SampledFrom([]int{0, 0, 0, n, n + 1, 2 * n}).Draw(t, "expect"))
 		id := bucket.ID{Hi: rapid.Uint64().Draw(t, "id")}
-		sides := make([][]int, 3) // of seven members, so at most three sides have two members or more
+		sides := make([][]int, 3) // the sides of two or more members; seven members have at most three
 		var alone []int
 		for i := range n {
 			if side := rapid.SampledFrom([]int{0, 0, 0, 1, 2, -1, -1}).Draw(t, "side"); side >= 0 {
@@ -119,7 +119,7 @@ func connectedView(self int, members, connected []int) *cluster.View {
 	return c
 }
 
-// In this test, each side knows of all, some or none of the members that have left. So there are sides
+// In this test, each side knows that all, some or none of the leavers have left. So there are sides
 // that have split again, or met, after they had learned of different leaves, and there are leaves before
 // a split was noticed. With Expect, the sides may also never have met.
 func TestSharesStayWithinLimitAfterUnevenlyKnownLeaves(t *testing.T) {
@@ -186,8 +186,8 @@ func TestSharesStayWithinLimitAfterUnevenlyKnownLeaves(t *testing.T) {
 	})
 }
 
-// The nodes of a roster of Expect may split while they start: each side knows only some of the other members, or
-// has seen them end. The units of a side do not exceed those that its members get when all members are known.
+// A roster of Expect nodes may split while the nodes start: each side knows only some of the other members, or
+// has seen them end. The units of a side do not exceed the units that its members get when all members are known.
 func TestUnknownMembersDoNotEnlargeFairShare(t *testing.T) {
 	list := func(set int) (members []int) {
 		for i := range bits.Len(uint(set)) {

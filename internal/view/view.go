@@ -24,7 +24,7 @@ import (
 // View contains all data that a route depends on: the ring, the ranges that this node holds, the
 // connections of this node, and the connections of other members.
 //
-// Members, Next, Lost, Hashes and the other slices of a value for each member have the same
+// Members, Next, Lost, Hashes and the other slices with one element for each member have the same
 // indexes. Points and Named contain such indexes. Checks read all fields without a lock, so a view
 // must not be modified once it is installed. The next view shares the data that have not changed.
 type View struct {
@@ -93,7 +93,7 @@ func New(now int64, c *cluster.View, t Terms, before *View) *View {
 	v.updateConnectivity(now, before)
 	names := v.givePoints(t, before)
 	if before.MeetsApart(v) {
-		names = v.givePoints(t, nil) // so that no member that the met members know is new in a later view
+		names = v.givePoints(t, nil) // with points for all members that the met members know, so that none of them is new later
 	}
 	if v.Serves() && v.onlyJoinedBy() {
 		v.Healed, v.back = 0, nil

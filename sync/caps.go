@@ -27,18 +27,18 @@ type Caps struct {
 	// because a scan reads whole pieces of the store. A scan visits twice as many resets. A vector
 	// counts as several resets, and so does a reset that may have to be sent. 4,096 if zero.
 	Looks int
-	// Logs is the maximum number of logs of which the stream remembers, for each member, the entries
-	// that the member has. The same maximum applies to the logs of this node of which it remembers
-	// the frame that brought the entries. Other logs are sent whole. If fewer than half as many logs
-	// change, each is remembered for at least a minute. 65,536 if zero.
+	// Logs is the maximum number of logs for which the stream remembers, for each member, which entries
+	// the member has. The same maximum applies to the logs for which the stream remembers the frame
+	// that brought the entries to this node. Other logs are sent whole. If fewer than half as many logs
+	// change, each log is remembered for at least a minute. 65,536 if zero.
 	Logs int
 	// Ranges is the maximum number of ranges over which a frame transfers authority. 256 if zero.
 	Ranges int
 	// Statements is the maximum number of statements in a message to another region.
 	// maxStatements if zero or above maxStatements.
 	Statements int
-	// Reports is the maximum number of statements that only report spent units, in a round. The
-	// next rounds make the other reports. 1,000 if zero.
+	// Reports is the maximum number of statements in a round that only report spent units. The next
+	// rounds make the other reports. 1,000 if zero.
 	Reports int
 }
 

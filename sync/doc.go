@@ -18,8 +18,8 @@
 // The merge of two copies contains the units of both copies, and each unit once (merge.go). If
 // one vector covers the other, the result is the copy with that vector. Otherwise one copy stays,
 // and the units that only the other copy has, less refunds, are spent on top. There is an upper
-// bound for these units: the used units of the other copy, plus the units that both vectors know
-// to be refunded beyond the spent ones.
+// bound for these units: the used units of the other copy, plus the number of units by which the
+// refunds that both vectors have exceed the spent units that both vectors have.
 //
 // A join does not depend on order, path or repetition, and neither do the units of a merge: a unit
 // that is sent twice, late or by two paths counts once. Unless a store or a table is full, a unit
@@ -31,7 +31,8 @@
 // A tally is forgotten once all of its units have recovered. This is known from its age, or
 // because the count is empty. Another copy may bring the tally back, but its units
 // then do not count: whenever a node hears of a count, it records which units in its tallies have
-// expired. The origin continues above the forgotten tally, after a refund in a new series.
+// expired. The origin continues above the forgotten tally. If the forgotten tally has refunds, the
+// origin begins a new series.
 //
 // The number of a reset takes precedence over vectors: as long as the reset is in effect, a state
 // or spend with a lower number is dropped.
@@ -44,11 +45,11 @@
 // # Frames
 //
 // A member answers for an id if it has authority over it or is the stand-in. It sends its copy to
-// the targets of the id, as a state. In a frame, the state of a member without authority is a
-// replica, and a receiver without authority passes on its units. Any other member that has spent
-// units, or has heard of new ones, sends its vector and the number of used units to the answering
-// member, as a spend. A spend does not contain the count, which is long for a log. A transfer of
-// authority is sent after the last state.
+// the targets of the id, as a state. In a frame, the state of a member without authority is marked
+// as a replica, and a receiver without authority passes on the units of the replica. Any other
+// member that has spent units, or has heard of new units, sends its vector and the number of used
+// units to the answering member, as a spend. A spend does not contain the count, which is long for
+// a log. A transfer of authority is sent after the last state.
 //
 // The frames from one member to another are numbered, and one is in flight at a time. The
 // contents of a frame without an answer are sent again.

@@ -145,8 +145,8 @@ func (h *Holdings) Exchange(sts []Statement) Exchange {
 }
 
 // Due returns the statements that must be sent to other regions now, by region. For most regions
-// there is usually no statement. answers reports whether this node decides about an id. changed
-// contains the ids whose holdings must be copied to other members of this region.
+// there is usually no statement. The function answers reports whether this node decides about an id.
+// The result changed contains the ids whose holdings must be copied to other members of this region.
 func (h *Holdings) Due(t Time, answers func(bucket.ID) bool) (due map[string][]Statement, changed []bucket.ID) {
 	h.tick(t)
 	d := dues{to: make(map[string][]Statement), reports: h.reports}
@@ -280,7 +280,7 @@ func (h *Holdings) emit(x *holding, region int, b *balance, t Time, d *dues) (ch
 	return changed || a.received > 0 || a.granted > 0
 }
 
-// restless is the time since the last ask for which a holding is visited in each round if at
+// restless is the time after the last ask during which a holding is visited in each round, if at
 // least half of its units are used.
 const restless = int64(2 * time.Second)
 
@@ -411,8 +411,7 @@ func (h *Holdings) Serve(from string, print uint64, st *Statement, t Time) (answ
 	return answer, true
 }
 
-// Unknown returns the regions of which it is not known yet that they divide limits in the same
-// way.
+// Unknown returns the regions that have not shown yet that they divide limits in the same way.
 func (h *Holdings) Unknown() (names []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -424,8 +423,8 @@ func (h *Holdings) Unknown() (names []string) {
 	return names
 }
 
-// Meet records the print of a region, even if the region states nothing. Meet reports whether the
-// regions divide limits in the same way.
+// Meet records the Print that a region has sent, even if the region states nothing. Meet reports
+// whether the regions divide limits in the same way.
 func (h *Holdings) Meet(region string, print uint64) (agree bool) {
 	i := h.regions.index(region)
 	return i >= 0 && h.agree(i, print)
@@ -487,9 +486,9 @@ func (h *Holdings) applyReceived(x *holding, a *account, st *Statement, t Time) 
 }
 
 // keep reserves units that have arrived after a denied ask, until the caller may have repeated
-// the ask. Otherwise, if there are few units and several regions ask for them, they could be
-// granted to the next region before a caller spends them. In a bucket, that could happen
-// before the level has fallen by a whole unit.
+// the ask. Otherwise, if several regions ask for a few units, this region could grant the units to
+// the next region before a caller spends them. In a bucket, that could happen before the level has
+// fallen by a whole unit.
 func (h *Holdings) keep(x *holding, t Time) {
 	if x.must == 0 {
 		return
@@ -575,11 +574,10 @@ func (h *Holdings) grant(x *holding, region int, st *Statement, answer *Statemen
 }
 
 // release takes units from this region for another region. Units that the other region has
-// granted return to it, and the rest of the units is granted. Later takes are judged by the
-// reduced part, and the units that were spent before are known. If the units are spent already,
-// these spent units also move in a bucket, because they drain at the rate of the units that
-// move. In a window, the same number of units stays in this region instead, and the spent units
-// are forgotten when their time comes.
+// granted return to it, and the rest of the units is granted. The part of this region is reduced
+// before the used units are read, so no take can spend the released units in between. In a bucket,
+// if some of these units are already spent, the spent units move as well, because they drain at the
+// rate of the units that move. In a window, as many units as are spent stay in this region instead.
 func (h *Holdings) release(x *holding, a *account, units int64, t Time) (back, granted int64) {
 	back = min(units, a.received)
 	granted = units - back
@@ -707,9 +705,8 @@ func (a *account) refuse(x *holding, t Time) {
 	a.again = t.Monotonic + min(int64(ExchangeEvery)<<a.refusals, longest)
 }
 
-// ElsewhereID returns the ID for the units that other regions have spent of a limit. Its Hi is
-// that of id, so that both IDs have the same place on the ring, and both belong to a Global limit
-// or neither does.
+// ElsewhereID returns the ID for the units that other regions have spent of a limit. Both IDs have the
+// same Hi, which determines the place on the ring, and whether an ID belongs to a Global limit.
 func ElsewhereID(id bucket.ID) bucket.ID { return bucket.ID{Hi: id.Hi, Lo: ^id.Lo} }
 
 // SpentElsewhere returns the units that the other regions have stated as spent and that have not

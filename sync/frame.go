@@ -22,7 +22,8 @@ import (
 // byte that has its flags and its kind. The flags determine the parts that follow: the reset
 // number and the age of the tombstone; a vector or a total; the number of the frame that the
 // piece of a log follows; a limit, and the count of a state or the used units of a spend. A limit
-// is its index in the frame. If the index is the first free index, the numbers of the limit follow.
+// is encoded as its index in the frame. If the index is the first free index, the numbers of the
+// limit follow. Origins are encoded in the same way.
 //
 //	vector  number of tallies | for each: origin | spent | refunded | expired | age
 //	total   origin | spent
@@ -56,19 +57,19 @@ const (
 // Flags of an item, above the bits of its kind.
 const (
 	kindMask   = 3
-	itemReset  = 1 << (iota + 1) // reset number
-	itemVector                   // vector
-	itemLimit                    // limit of the count or of a spend
-	itemMore                     // more pieces of the log follow
-	itemPiece                    // entries of a log that come after an earlier piece
-	itemTotal                    // instead of a vector: a single tally as of now, without refunds
+	itemReset  = 1 << (iota + 1) // the item has a reset number
+	itemVector                   // the item has a vector
+	itemLimit                    // the item has the limit of its count or spend
+	itemMore                     // more pieces of the log follow in later items
+	itemPiece                    // the item has entries of a log that follow an earlier piece
+	itemTotal                    // instead of a vector, the item has a single tally as of now, without refunds
 )
 
 const answerVersion = 1
 
 // maxTallies is the maximum number of tallies of an id in a frame. If a vector is longer, the
-// tallies that grew last are sent. The units of the other tallies recover first. Until then they
-// may count twice if they arrive by another path, which is the strict side.
+// tallies that grew last are sent. The units of the other tallies recover first. Until then these
+// units may count twice if they arrive by another path, so that too many checks are denied.
 const maxTallies = 512
 
 // maxAge is the maximum age, so that a time less an age is a valid time.

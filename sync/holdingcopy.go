@@ -13,7 +13,7 @@ import (
 //	limit | series | number of accounts
 //	for each account: granted | grantedTo 8 | grantedUntil | moved | heard | received | receivedUntil | owes | number
 //
-// The format has the remaining durations in the place of times.
+// In the place of each time, the format has the duration until that time.
 
 // maxRegions is the maximum number of accounts in a copy.
 const maxRegions = 1024

@@ -12,10 +12,11 @@ import (
 
 // Holdings contains the units of Global limits that this region has. A region starts with its
 // initial part of each limit. It grants units of this part to other regions, and receives units of
-// theirs. Granted units are subtracted here before the grant is stated. They are unspent, or their
-// spent units move with them. A region never grants received units, which return to the region that
-// granted them. The account between two regions does not depend on any other region. So the units
-// of all regions sum to the limit at most, and each region uses only the units that it has.
+// their parts. Granted units are subtracted here before the grant is stated. If some of them are
+// already spent, the spent units move with the grant. A region never grants received units, which
+// return to the region that granted them. The account between two regions does not depend on any
+// other region. So the units of all regions sum to the limit at most, and each region uses only the
+// units that it has.
 //
 // A grant has a term. The region that has received a grant renews it while the units are needed,
 // returns units that are not needed, and loses the rest when the term ends. The region that has
@@ -169,8 +170,9 @@ func (h *Holdings) Forgotten(t Time) {
 }
 
 // inheritKnowledge records that another node has transferred authority to this node. That node has
-// the holdings of this region, but earlier holdings may have been lost before they reached it.
-// uncertain is the time for which this remains possible: the result of uncertainFor on that node.
+// the holdings of this region, but earlier holdings may have been lost before they reached it. The
+// argument uncertain is the time for which this remains possible: the result of uncertainFor on that
+// node.
 func (h *Holdings) inheritKnowledge(uncertain time.Duration) {
 	if h == nil || uncertain >= forever {
 		return
@@ -277,7 +279,7 @@ func (h *Holdings) Lend(id bucket.ID, whole *bucket.Limit, t Time, units int64, 
 	return granted
 }
 
-// Debit is like Store.Debit, for the units that this region has.
+// Debit is like Store.Debit, with the limit that judges id in this region.
 func (h *Holdings) Debit(id bucket.ID, whole *bucket.Limit, t Time, units int64) (r bucket.Result) {
 	sh := h.lock(id)
 	defer sh.mu.Unlock()
@@ -295,8 +297,8 @@ func reachesHalf(units int64, r *bucket.Result) bool {
 }
 
 // TakeAll is like Store.TakeAll, but if wholes[i] is not nil, asks[i] is judged within the
-// units that this region has of wholes[i]. The ids must be distinct. wholes must have the
-// length of asks.
+// units that this region has of wholes[i]. The ids must be distinct. The slice wholes must have
+// the length of asks.
 func (h *Holdings) TakeAll(asks []bucket.Ask, wholes []*bucket.Limit, t Time, answers []bucket.Result) bool {
 	if t.Monotonic < h.partsUntil.Load() {
 		if all, known := h.store.TakeAllParts(asks, wholes, t.Now, answers); known {
@@ -467,7 +469,7 @@ func (h *Holdings) holdingOf(sh *holdingShard, id bucket.ID, whole *bucket.Limit
 }
 
 // keptOf returns the number of kept units among the given units of the region. A region must not release
-// kept units: after it had spent its other units, the receiver could spend most of the kept units.
+// kept units: as part of the units of the receiver, most of them would not be kept any more.
 func (x *holding) keptOf(units int64) int64 {
 	part, whole := bucket.Limit{Rate: units}, bucket.Limit{Rate: x.whole.Capacity(), Keep: x.keep}
 	kept := part.Keeping(&whole)
@@ -501,7 +503,7 @@ func (x *holding) adopt(l *bucket.Limit) bool {
 func (h *Holdings) renew(x *holding, t Time) {
 	if w := &x.whole; x.windowEnded(t.Now) {
 		// Units that are unspent from now on belong to a later window. They must not be granted
-		// to a region that is still in the window before.
+		// to a region that is still in the previous window.
 		w.Start += (t.Now - w.Start) / int64(w.Per) * int64(w.Per)
 	}
 	capacity := x.whole.Capacity()
@@ -587,8 +589,8 @@ func (h *Holdings) ownUnits(x *holding) int64 {
 func (x *holding) spent() int64 { return max(0, x.asked-x.denied-x.before) }
 
 // startSeries starts a new series if any units were spent. It must be called only when no
-// units are used any more. A region that only hears of the new series then counts only used
-// units. Spent units that were not reported by then need not be reported.
+// units are used any more. Another region that has not heard of the earlier series then counts only
+// units that are still used. Units that were not reported before need not be reported.
 func (x *holding) startSeries(now int64) {
 	if spent := x.spent(); spent > 0 {
 		x.before += spent

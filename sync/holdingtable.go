@@ -29,8 +29,8 @@ func (sh *holdingShard) add(x *holding) {
 	sh.push(x)
 }
 
-// drop removes a holding. drop returns the holding that takes its place in all. The current sweep
-// may have passed that place.
+// drop removes a holding. drop returns the holding that takes its place in the list all. The current
+// sweep may have passed that place, and then does not visit the moved holding.
 func (sh *holdingShard) drop(x *holding) (moved *holding) {
 	last := sh.all[len(sh.all)-1]
 	sh.all[x.index], last.index = last, x.index

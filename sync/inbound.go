@@ -141,8 +141,8 @@ type arriving struct {
 	limits  limits
 	origins origins
 
-	// For a block of a snapshot, lain is its age, and saved is set: a scan passes on its counts
-	// once all blocks are loaded. For a frame, both are zero.
+	// For a block of a snapshot, lain is the age of the block, and saved is set: a scan passes on
+	// the counts of the block once all blocks are loaded. For a frame, both are zero.
 	lain  int64
 	saved bool
 

@@ -17,7 +17,7 @@ import (
 // units count once more when the two copies are merged, until they have recovered.
 type ledger struct {
 	self  Member
-	store *bucket.Store // has the totals of self for all other ids
+	store *bucket.Store // has the totals of self for all ids that are not in the ledger
 
 	first   map[bucket.ID]int32 // index of the first entry of an id
 	all     deque[entry]        // in order of insertion, except that free entries are used again
@@ -37,7 +37,7 @@ type entry struct {
 	passed stamps // stamps of the members for which the tally was queued, or which have sent it; cleared when it grows
 	heard  bool   // the tally came from other members, although this node is its origin and has forgotten it
 	kept   bool   // the holder may lack the tally, so it is not folded: reviews visit only the ledger
-	lasts  int64  // upper bound of the time for which its units count, as far as is known; kept here because the count may be reclaimed before
+	lasts  int64  // upper bound of the time for which its units count, as far as is known; kept here because the count may be reclaimed before that time ends
 }
 
 // total returns t as the Total of a count. ok is false if t has refunds, or more units than a
@@ -102,8 +102,9 @@ func (l *ledger) vector(v vector, id bucket.ID) vector {
 	return v
 }
 
-// join replaces the vector of id with its join with v, and reports whether it grew. The new units
-// count for at most lasts nanoseconds. passOn reports whether the holder may lack them.
+// join replaces the vector of id with the join of that vector and v, and reports whether the vector
+// grew. The new units count for at most lasts nanoseconds. The argument passOn states whether the
+// holder may lack the new units.
 func (l *ledger) join(id bucket.ID, v vector, lasts int64, passOn bool) (grew bool) {
 	for i := range v {
 		t := &v[i]

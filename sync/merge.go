@@ -14,7 +14,7 @@ type tally struct {
 	series          int64
 	spent, refunded int64
 	expired         int64 // lower bound of the spent units that no longer count, or never did because the total began above zero
-	changed         int64 // time at which the tally last grew, or later, by the clock of this node
+	changed         int64 // upper bound of the time at which the tally last grew, by the clock of this node
 }
 
 // isLater reports whether t has units that o, a tally of the same origin, lacks.
@@ -77,7 +77,7 @@ func (v vector) latest(n int) vector {
 type ages struct {
 	now         int64
 	maxOfCopies bool  // bucket.Limit.MaxOfCopies
-	late        int64 // maximum age of a refund that is not late. Some units of a late refund have already recovered
+	late        int64 // age above which a refund is late: some of its units have already recovered
 	recovered   int64 // age at which all spent units have recovered
 }
 
@@ -107,12 +107,12 @@ func (v vector) unitsBeyond(o vector, times ages) (units int64) {
 // top of the copy with the vector o. The argument used is the number of used units of that copy, and the
 // argument otherUsed is the number of used units of the copy with v.
 //
-// Several nodes may refund units that all of them know. Together they may refund more units than
-// there were: these refunds belong to units of other origins, of which the rest has not arrived
-// yet. The used units of o's copy that exceed the net units of o could not be refunded there, and
-// are subtracted from that rest. The result is at most the used units of v's copy, plus the units
-// that both vectors know to be refunded beyond the spent ones: these refunds have reduced the
-// used units of v's copy.
+// Several nodes may refund units of the same origins, so o may have more refunds than spent units.
+// The surplus refunds belong to units that have not arrived in o's copy yet, and could not reduce
+// that copy below zero. So o's copy has more used units than the net units of o. unitsOnTop subtracts
+// the difference, up to the refunds in o, from the arriving units. The result is at most the used units of v's copy, plus the
+// number of units by which the refunds that both vectors have exceed the spent units that both
+// vectors have: these refunds have reduced the used units of v's copy.
 //
 // With MaxOfCopies, the result is at most the number of units by which v's copy has more used units.
 func (o vector) unitsOnTop(v vector, used, otherUsed int64, times ages) int64 {

@@ -7,8 +7,8 @@ import (
 	"github.com/weir-go/weir/bucket"
 )
 
-// outbound contains the data to be sent to a member: a queue, of which one frame is in flight.
-// The size is bounded: a scan of the whole store sends the items for which there was no room.
+// outbound contains the data to be sent to a member: a queue, and the frame in flight. The size of
+// the queue is bounded: a scan of the whole store sends the items for which there was no room.
 //
 // An item is removed from outbound only when a frame that contains it has been acknowledged.
 // Until then, the item is in queue, in bulk, in flight, or covered by a scan. Hand-overs depend
@@ -61,7 +61,7 @@ type flight struct {
 	at          int64  // stream time at which the frame was built
 	items       []item
 	more        []int   // items that are a piece of a log and are followed by more pieces
-	marks       []piece // marks of logs, once the frame has been applied
+	marks       []piece // the marks that logs have on the member once the frame has been applied
 	marked      []int   // for each mark, the index of the item
 	transfers   []transfer
 	complete    bool
@@ -78,7 +78,7 @@ const besideCost = 8
 
 // hasSentUntil reports whether all items up to the given stream time have been sent: queue contains no
 // such item, and the scan, if one is in progress, has no such item left to find. hasSentUntil ignores
-// bulk, and takes items in flight as sent.
+// bulk, and treats items in flight as sent.
 func (o *outbound) hasSentUntil(at int64) bool {
 	oldest, waits := o.queue.oldest()
 	return (!o.scanning || o.began >= at) && (!waits || oldest > at)
@@ -431,7 +431,7 @@ func (o *outbound) pop(now int64) (it item, ok bool) {
 	return item{}, false
 }
 
-// putBack returns items that were popped to the front of the queue and of bulk.
+// putBack inserts popped items at the front of the queue and of bulk.
 func (o *outbound) putBack(items []item) {
 	n := len(items)
 	for n > 0 && items[n-1].bulk {

@@ -69,9 +69,9 @@ const (
 // ResetSlack is how far the number of a reset may be ahead of the clock of a node that learns of
 // the reset. The number is the time of the reset, unless a later number was known. The slack
 // allows for clocks that are wrong by a day, such as a clock with the local time instead of UTC.
-// A number that is further ahead changes nothing and is not passed on. Otherwise, a node with a
-// number of the year 2100 would make all resets fail on nodes that do not know of it, as long as
-// that number is in effect.
+// A number that is further ahead changes nothing and is not passed on. Otherwise, for as long as a
+// number of the year 2100 is in effect, all resets of that id would fail if the resetting node does
+// not know that number.
 const ResetSlack = 24 * time.Hour
 
 // ResetInTime reports whether a reset with the given number is accepted at the time now.

@@ -6,20 +6,21 @@ import (
 	"github.com/weir-go/weir/bucket"
 )
 
-// A review visits the tallies and resets, which are known beside counts. It passes on the tallies
-// and resets that the answering member has not been sent. Like a sweep, it is done in parts. If a
-// part finds an id for another member, the id waits without data (outbound.bulk) behind all
-// changes: a change must arrive within 100 ms, and a million tallies take seconds.
+// A review visits the tallies and resets, which the stream keeps in addition to the counts. A review
+// passes on the tallies and resets that were not sent to the answering member before. Like a sweep, a
+// review is done in parts. If a part finds an id for another member, the id waits without data
+// (outbound.bulk) behind all changes: a change must arrive within 100 ms, and a million tallies take
+// seconds.
 //
 // Each tally and tombstone has the stamps of the members for which its present state was queued,
 // or from which it came. Data that is queued for a member is sent until it is acknowledged, as
 // long as the member is in the roster. A tally with the stamp of a member is therefore not queued
 // again for that member: neither by the next review, nor if another member answered in the
-// meantime. This relies on three rules. A tally loses its stamps when it grows, although not when
-// more of its units expire. A member gets a new stamp, which no tally has, if there was no room in
-// its queue or if it requests all counts. A member that leaves the roster and returns also gets a
-// new stamp. Reviews rely on a member to keep acknowledged data until it has recovered (ledger
-// describes the exception).
+// meantime. This relies on three rules. A tally loses its stamps when it grows, but keeps them when
+// only more of its units expire. A member gets a new stamp, which no tally has, if there was no room
+// in its queue or if it requests all counts. A member that leaves the roster and returns also gets a
+// new stamp. Reviews rely on each member to keep acknowledged data until the data has recovered
+// (ledger describes the exception).
 
 // stamp stands for a member while data is kept to be sent to it, or for the targets of this node.
 type stamp uint32
@@ -49,8 +50,8 @@ func (s *stamps) add(x stamp) {
 }
 
 // review is a position in the order in which first tallies and then resets are visited. Tallies
-// come first, because too many units are admitted until they are known. The zero review is the
-// beginning.
+// come first, because too many units are admitted until the answering member knows the tallies. The
+// zero review is the beginning.
 type review struct {
 	entries int    // number of visited entries of the ledger
 	resets  uint64 // number of elements of resets.order before this position, including forgotten elements
@@ -155,7 +156,7 @@ func (s *Stream) newStamp() stamp {
 	return s.stamps
 }
 
-// besideKind is the kind of data that is known of an id beside its count.
+// besideKind is the kind of data that the stream has about an id in addition to the count.
 type besideKind uint8
 
 const (

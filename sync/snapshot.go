@@ -97,7 +97,7 @@ func (w *Snapshot) nextIDs() bool {
 	return len(w.ids) > 0
 }
 
-// withLock calls f under the lock of the stream, with the tables of this block.
+// withLock calls f under the lock of the stream, while s.limits and s.origins are those of this block.
 func (w *Snapshot) withLock(now int64, f func(s *Stream)) {
 	s := w.stream
 	s.mu.Lock()

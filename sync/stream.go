@@ -244,9 +244,9 @@ func (s *Stream) Owe(member Member, ranges Ranges) {
 
 // Transfer queues a message that transfers the authority over ranges to a member, or several
 // messages if there are more than Caps.Ranges ranges. A message is sent once the member has
-// acknowledged all items that wait for it now, except for those in bulk.
-// move is a number that rises with each move. From this call on, Roles must not report that this
-// node holds ranges.
+// acknowledged all items that wait for it now, except for the items that a review has queued
+// (Backlog.Bulk). The argument move is a number that rises with each move. From this call on, Roles
+// must not report that this node holds ranges.
 func (s *Stream) Transfer(member Member, move uint64, ranges Ranges, now int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -366,7 +366,7 @@ func (s *Stream) raise(id bucket.ID, number uint64, made, now int64, from stamp)
 	case t.isEffective(now):
 		s.reset(id, number, made, from)
 	case now-made <= learnedFor && !(ok && known.isEffective(now)):
-		s.resets.put(id, t) // on a member that has just loaded the reset from a snapshot, it can still be in effect, although the count is from after the reset
+		s.resets.put(id, t) // because a member that has loaded the reset from a snapshot may still apply it, to a count from after the reset that has no number
 	}
 	return true
 }
@@ -520,7 +520,7 @@ func (s *Stream) Lag(member Member, now int64) Backlog {
 }
 
 // Idle reports whether no data is owed to a member, queued for it or in flight, and no review is
-// in progress that may find some.
+// in progress, which may find more data.
 func (s *Stream) Idle(member Member) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -573,8 +573,8 @@ func (s *Stream) ready() (members []Member) {
 	return members
 }
 
-// applyChange queues a change for the members that need it. A change that is found while a frame
-// for except is built is not queued for except.
+// applyChange queues a change for the members that need it. If the argument except is not nil, the
+// frame that is being built for this member contains the change, so the change is not queued for it.
 func (s *Stream) applyChange(c bucket.Change, now int64, roles Roles, except *outbound) {
 	id := c.ID
 	s.bases.delete(id)
@@ -643,8 +643,8 @@ func (s *Stream) recordExpired(id bucket.ID, now int64) {
 	}
 }
 
-// unfold moves the vector of id from the store to the ledger. units is the number of used units
-// that are not in the vector, because this node has just collected them as its own.
+// unfold moves the vector of id from the store to the ledger. The argument units is the number of
+// used units that are not in the vector, because this node has just collected them as its own.
 func (s *Stream) unfold(id bucket.ID, units, now int64) {
 	if s.ledger.contains(id) {
 		return
@@ -741,7 +741,7 @@ func (s *Stream) send(id bucket.ID, roles Roles, except *outbound) {
 	}
 }
 
-// push queues an item. If too many items wait for the member, a scan sends it later.
+// push queues an item. If too many items wait for the member, a scan sends the item later.
 func (s *Stream) push(o *outbound, it item) {
 	if !o.queue.push(it) {
 		o.stamp = s.newStamp() // because the scan must also send the items that were passed on before
@@ -749,8 +749,8 @@ func (s *Stream) push(o *outbound, it item) {
 	}
 }
 
-// passOn queues the vector and the reset number of id for the member that answers for it. If this
-// node answers for id, they are sent with the state to its targets.
+// passOn queues the vector and the reset number of id for the member that answers for id. If this
+// node answers for id, passOn queues them with the state for the targets of id.
 func (s *Stream) passOn(id bucket.ID, roles Roles) {
 	if !s.ledger.contains(id) {
 		if _, ok := s.resets.get(id); !ok {

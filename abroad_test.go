@@ -239,8 +239,8 @@ func TestForeignRequestLeavesRegionalCountsUnchanged(t *testing.T) {
 	require.Empty(t, serveFrom(n, "", resetRequest(global, "key", n.env.Now())))
 }
 
-// A request that a member forwards belongs to the region that the member names. No region may
-// make a member forward a message in this way.
+// A node accepts from a member only those forwarded requests that another region may make: exchanges
+// of that region, and resets of Global counts.
 func TestForwardedForeignRequestsAreRestricted(t *testing.T) {
 	t.Parallel()
 	n, regional, global := newBorderNode(t, nil)
@@ -320,7 +320,7 @@ func TestResetInFarFutureIsRefused(t *testing.T) {
 }
 
 // A count keeps the latest window that it has received. If a window in the future were accepted
-// from a foreign region, the count would deny until it begins.
+// from a foreign region, the count would deny until this window begins.
 func TestFutureWindowOfOtherRegionIsRefused(t *testing.T) {
 	n, _, _ := newBorderNode(t, nil)
 	l := limiter(t, n, Limit{Name: "day", Algorithm: FixedWindow, Rate: 10, Per: 24 * time.Hour, Scope: Global})

@@ -30,7 +30,7 @@ func edit(n *Node, change func(v *view.View)) {
 }
 
 // delayAuthority makes the node owner wait for authority over all ranges that it holds. In the view of the
-// other node, the authority was transferred to the owner. It arrives when the caller calls come.
+// other node, the authority was transferred to the owner. The authority arrives when the caller calls come.
 func delayAuthority(t *testing.T, owner, other *Node) (come func()) {
 	t.Helper()
 	v := owner.handover.View()
@@ -279,7 +279,7 @@ func TestNodeThatLeftDecidesNothing(t *testing.T) {
 	}
 	lab.Eventually(t, "the owner answers", func() bool { return serve(wire.FlagStandIn) == wire.Done })
 	to := func(n *Node) int { return left.handover.View().Named[view.NameHash(name(n))] }
-	through := func(way *Node) func(v *view.View) { // routes the owner through way
+	through := func(way *Node) func(v *view.View) { // makes way the next node on the route to the owner
 		return func(v *view.View) {
 			v.Next = slices.Clone(v.Next)
 			v.Next[to(nodes[0])] = to(way)

@@ -56,7 +56,7 @@ var testTools = [][]string{
 // toolPrograms are the directories, with all below them, of programs that test and measure Weir.
 var toolPrograms = []string{"bench", "cmd/demo", "simulations"}
 
-// reaches lists, for each package of network access, the packages that may import it.
+// reaches lists, for each package that gives access to the network, the packages that may import it.
 var reaches = map[string][]string{
 	"crypto/tls":                      {".", "cluster"},
 	"github.com/hashicorp/memberlist": {"cluster/gossip"},
@@ -181,7 +181,7 @@ func packages(t *testing.T, allModules bool) (dirs []string) {
 	return dirs
 }
 
-// Time is an argument of the pure floors. They name durations and instants, and read no clock.
+// The pure packages take the time as an argument. They use the types of package time, and read no clock.
 func TestPureFloorsReadNoClock(t *testing.T) {
 	for _, dir := range []string{
 		"bucket", "cluster/detect", "ring", "sync", "internal/bounds", "internal/httpread", "internal/identity",

@@ -25,12 +25,12 @@ type pair struct {
 	handler  cluster.Handler
 	view     atomic.Pointer[cluster.View]
 	stream   *countsync.Stream // the stream of b
-	complete atomic.Int64      // the number of frames after which b has all counts
+	complete atomic.Int64      // the number of frames that report to b that it has all counts
 	frames   atomic.Int64      // the number of frames that b has applied
 	given    atomic.Int64      // the number of frames with authority for b
 	serves   atomic.Int64      // the number of times that the node has announced the state Serving
 
-	unanswered atomic.Int64 // the number of frames to be dropped before they are sent to b
+	unanswered atomic.Int64 // the number of further frames that are dropped on the way to b
 }
 
 func newPair() *pair {
@@ -104,9 +104,9 @@ func scripted(t *testing.T, test func(t *testing.T, p *pair, n *Node)) {
 	})
 }
 
-// A node that joins again waits until other members report that it has all counts. A member must
-// send this report again even if the joiner was off the roster only in its own view, and its keys
-// are the same as before.
+// A node that joins again waits until other members report that the node has all counts. A member must
+// send this report again even if the joiner was off the roster only in the view of this member, and the
+// keys of the joiner are the same as before.
 func TestRejoinerReceivesReportOfCompletenessAgain(t *testing.T) {
 	scripted(t, func(t *testing.T, p *pair, n *Node) {
 		told := p.complete.Load()

@@ -407,9 +407,9 @@ func TestUnsampledCheckDoesNotAllocate(t *testing.T) {
 	require.Len(t, takeRequest(l, "key", nil), wire.HeaderBytes+wire.OpTake.AskBytes(), "an untraced request has no bytes of a trace")
 }
 
-// A check with arbitrary bytes in the place of its trace context is answered like a check without a
-// trace. The check has a span, which ends, if and only if the bytes are a valid and sampled
-// context.
+// A check with arbitrary bytes in the place of its trace context is refused if the bytes have another
+// length than a context. Otherwise the check is answered like a check without a trace. It has a span,
+// which ends, if and only if the bytes are a valid and sampled context.
 func FuzzTraceContext(f *testing.F) {
 	s := new(spans)
 	n, err := Start(f.Context(), Config{Logger: quiet, Tracer: s})

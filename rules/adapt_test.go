@@ -48,7 +48,7 @@ func TestAdaptHasDefaults(t *testing.T) {
 	require.Equal(t, "20% to 100%: at most 5% slower than 200ms, and 5% failed", set.Rules()[0].Adapt.String())
 }
 
-// adaptive has a limit of each kind in rules that adapt.
+// adaptive has two rules with adapt, one with a rate and one in flight, and a rule without adapt.
 const adaptive = `
 version: %d
 tiers: {free: {}, paid: {multiply: 10}}

@@ -197,8 +197,8 @@ func (r *adaptRun) request(s *Snapshot, began time.Time) {
 	r.done = append(r.done, doneRequest{now.Sub(began), now.Sub(start)})
 }
 
-// figures returns the 99th percentile of the latency as a part of the target, and the requests that ended as a
-// part of those that the backend bears after 15 s.
+// figures returns the 99th percentile of the latency as a multiple of the target, and the rate of the requests
+// that ended as a part of the capacity of the backend after 15 s.
 func (r *adaptRun) figures(from, to time.Duration) (p99, goodput float64) {
 	var took []time.Duration
 	for _, d := range r.done {

@@ -112,7 +112,7 @@ func TestSortedNetworksFindSameClientsAsScan(t *testing.T) {
 		all := randomNetworks(r, r.IntN(40), now)
 		sorted := sortBlocked(append(networks[*Block](nil), all...))
 		for _, n := range append(randomNetworks(r, 40, now), all...) {
-			want := -1 // length of the smallest network
+			want := -1 // prefix length of the smallest network with a Block in force
 			for i := range all {
 				if all[i].prefix.Contains(n.prefix.Addr()) && !all[i].value.isPast(now) {
 					want = max(want, all[i].prefix.Bits())

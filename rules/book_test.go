@@ -231,7 +231,7 @@ func TestFaultOfFileIsLoggedOnce(t *testing.T) {
 	}
 }
 
-// The Book waits at most a second until a file stops changing.
+// The Book waits at most a second for a file to stop changing.
 func TestConstantlyWrittenFileIsRead(t *testing.T) {
 	b, _, path := openText(t, ratedFile(1, 10))
 	stop, written := make(chan struct{}), make(chan struct{})
@@ -339,7 +339,7 @@ func TestSnapshotHasOneVersion(t *testing.T) {
 		}
 		return text.String()
 	}
-	const first = 1_000_000 // no request is denied
+	const first = 1_000_000 // a rate so high that no request is denied
 	write(t, path, file(first))
 	b, _ := open(t, path, BookOptions{Poll: never})
 	var stop atomic.Bool
@@ -404,8 +404,8 @@ func TestNilNodeAndNilSetAreInvalid(t *testing.T) {
 	}
 }
 
-// sharedValues are the published values of many nodes, without the nodes: a published value is
-// available at once.
+// sharedValues stands for the published values of several nodes. A published value is available to
+// all Books at once.
 type sharedValues struct {
 	mu       sync.Mutex
 	values   map[string]weir.Published
@@ -447,7 +447,8 @@ func (b *sharedValues) Published(prefix string) (all []weir.Published, revision 
 
 func (b *sharedValues) PublishedAfter(uint64) <-chan struct{} { return nil }
 
-// newSharedBook returns a Book of a text, of shared values and of a clock. It has no goroutines.
+// newSharedBook returns a Book with the rules of text, the published values v and the clock now. The Book has
+// no goroutines: after a change, the test calls refresh.
 func newSharedBook(t testing.TB, v values, now *time.Time, text string) *Book {
 	b := newBook(startNode(t), v, slog.New(slog.DiscardHandler))
 	b.now = func() time.Time { return *now }

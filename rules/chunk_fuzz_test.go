@@ -10,7 +10,7 @@ import (
 	"github.com/weir-go/weir/internal/strictyaml"
 )
 
-// Any head and chunk of a member are read as a text of the hash in the head, or are refused.
+// A head and a chunk of any bytes either result in a text with the hash in the head, or are refused.
 func FuzzPublishedText(f *testing.F) {
 	h, chunks, err := newTextHead([]byte(ratedFile(7, 10)))
 	require.NoError(f, err)

@@ -16,7 +16,7 @@ import (
 	"github.com/weir-go/weir/internal/strictyaml"
 )
 
-// largeText returns rules of a size, with numbers that hardly repeat.
+// largeText returns a text of almost size bytes, with random numbers that compress badly.
 func largeText(version, size int) []byte {
 	b := fmt.Appendf(nil, "version: %d\nrules:\n", version)
 	rng := rand.New(rand.NewPCG(1, uint64(version)))

@@ -42,8 +42,8 @@ limit: {rate: 9, per: 1s}`)).Rules()[0]
 	require.EqualValues(t, 20, fold.Units(&Request{Path: "/V1/eXport"}))
 }
 
-// A path costs the units of a pattern in each spelling in which a rule that matches only
-// this pattern would apply to it.
+// If a rule with a pattern would match a path, the path costs the units of this pattern, in
+// each spelling.
 func TestNoSpellingOfPathIsCheaper(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		pattern, path := drawPattern(t), drawPath(t)

@@ -148,7 +148,7 @@ func TestForTierConsidersExceptions(t *testing.T) {
 	}
 }
 
-// covers and overlaps agree with matching each of many paths.
+// The results of covers and overlaps agree with the results of matches for many paths.
 func TestPatternComparisonAgreesWithMatching(t *testing.T) {
 	// All paths with up to four segments, and some with more.
 	paths, longer := []string{"/", "/a/a/a/a/a", "/b/b/b/b/b/b"}, []string{""}

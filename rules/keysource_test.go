@@ -76,8 +76,8 @@ func TestKeysAreFromPartsOfRequests(t *testing.T) {
 	require.Equal(t, "a.com|7|x|x", string(room))
 }
 
-// The functions simulate how servers parse a query. If a query is not ambiguous, they all return the same value,
-// so a client cannot send different values to the limiter and to the server.
+// The function split simulates how different servers parse a query. If a query is not ambiguous, all of them find
+// the same value, so a client cannot send different values to the limiter and to the server.
 func TestUnambiguousQueryHasOneValue(t *testing.T) {
 	split := func(query, separators string, fold bool) (values []string) {
 		for _, pair := range strings.FieldsFunc(query, func(c rune) bool { return strings.ContainsRune(separators, c) }) {

@@ -26,8 +26,8 @@ func namesOf(s *Set, r Request) (names []string) {
 	return names
 }
 
-// muxServes reports whether a ServeMux with only this pattern has a handler for a path. It cleans
-// the path of a GET, but not that of a CONNECT.
+// muxServes reports whether a ServeMux with only this pattern has a handler for a path. The ServeMux
+// cleans the path of a GET, but not that of a CONNECT.
 func muxServes(pattern, method, path string) bool {
 	mux := http.NewServeMux()
 	mux.Handle(pattern, http.NotFoundHandler())
@@ -309,8 +309,8 @@ func TestRepeatedHeaderValueMatchesOnce(t *testing.T) {
 	require.Len(t, s.Match(&Request{Path: "/", Header: http.Header{"X-V": {"a"}}}, nil), 1)
 }
 
-// A client may send as many lines of a field as fit into its header, and a rule may require each
-// of them.
+// A client may send as many lines of a field as fit into its header. If Match evaluated a rule for each
+// copy of a line, and each evaluation read all lines of another field, the time would be quadratic.
 func TestManyHeaderLinesTakeLinearTime(t *testing.T) {
 	s := mustParse(t, oneRule("match: {header: {X-A: x, X-B: y}}\nkey: ip\nlimit: {rate: 1, per: 1s}"))
 	lines := func(line string) (all []string) { return slices.Repeat([]string{line}, 200_000) }

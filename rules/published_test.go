@@ -327,7 +327,7 @@ func TestGarbageOfMemberIsRefused(t *testing.T) {
 		for i := range 1000 {
 			require.NoError(t, c.Node("c").Publish(headName(1<<40+uint64(i)), 0, nil))
 		}
-		c.put("c", ratedFile(4, 40), "al") // a garbage head has its chunks, too
+		c.put("c", ratedFile(4, 40), "al") // the head with version 1<<50 has the same chunks
 		time.Sleep(time.Second)
 		c.requireRate(40)
 	})

@@ -16,7 +16,7 @@ import (
 	"github.com/weir-go/weir/internal/testenv"
 )
 
-// toldLimit draws a limit of any algorithm that counts.
+// toldLimit draws a limit of any algorithm except InFlight.
 func toldLimit(t *rapid.T) weir.Limit {
 	l := weir.Limit{
 		Name: "test", Algorithm: weir.Algorithm(rapid.IntRange(0, 4).Draw(t, "algorithm")), Partition: weir.FairShare,
@@ -35,10 +35,10 @@ func toldLimit(t *rapid.T) weir.Limit {
 	return l
 }
 
-// A client is granted the same request at the RetryAfter of a denial, and the whole limit at the
-// ResetAfter of any decision, if no other units are spent meanwhile. One nanosecond earlier it is
-// denied. This is true after debts, refunds, settled reservations and resets, for a share, and after
-// the clock has stepped back.
+// After the RetryAfter of a denial a client is granted the same request, and after the ResetAfter of
+// any decision the whole limit, if no other units are spent meanwhile. One nanosecond earlier the
+// client is denied. This is true after debts, refunds, settled reservations and resets, for a share,
+// and after the clock has stepped back.
 func TestClientThatReturnsAsToldIsGranted(t *testing.T) {
 	histories := testenv.PickFull(t, 100, 1000) // number of histories on each of 100 nodes
 	rapid.Check(t, func(t *rapid.T) {

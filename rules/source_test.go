@@ -153,7 +153,7 @@ func TestRefusedTextIsReadOnceAlthoughSourceFails(t *testing.T) {
 	})
 }
 
-// flapping is a source that can be read, but cannot wait.
+// flapping is a source that returns its text, but fails if it should wait for a new text.
 type flapping struct{ reads int }
 
 func (*flapping) Name() string { return "flapping" }

@@ -116,7 +116,7 @@ func TestChangedFragmentsTakeEffect(t *testing.T) {
 	eventually(t, "back", func() bool { return rateOf(b) == 30 && b.Stats().LastError == nil })
 }
 
-// A reader between two files of a ConfigMap sees one version, although its files are links.
+// A reader never sees files of two versions of a ConfigMap, although the files are links.
 func TestDirectoryOfConfigMapChangesAtOnce(t *testing.T) {
 	dir := t.TempDir()
 	put := func(version int) {
@@ -168,7 +168,7 @@ func TestFragmentsAreSplitAsJoined(t *testing.T) {
 	require.Nil(t, splitFragments([]byte("--- # my rules\nrules: []")))
 }
 
-// A URL, or a text that an operator publishes, may have any lines in the place of those that a directory has.
+// A text from a URL or from an operator may contain forged lines with names of fragments.
 func TestForgedFragmentsHaveShortErrors(t *testing.T) {
 	for about, text := range map[string]string{
 		"a long name":          fragmentMark + strings.Repeat("n", 500_000) + "\nrules: [" + strings.Repeat("1,", 100) + "]",

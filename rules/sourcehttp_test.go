@@ -302,7 +302,7 @@ func TestThreeNodesFollowURLWithinASecond(t *testing.T) {
 }
 
 // A request that gets no response does not close a connection of HTTP/2, so that all later requests would be
-// sent on a dead one.
+// sent on the dead connection.
 func TestDeadConnectionToURLIsReplaced(t *testing.T) {
 	t.Parallel()
 	s := &ruleServer{text: ratedFile(1, 10)}

@@ -44,8 +44,8 @@ func TestTimeWindowFollowsClocksOfItsZone(t *testing.T) {
 	}
 }
 
-// The windows of random files are open as a reader of a clock's face would say, and Next names the next
-// minute in which that changes.
+// A random window is open if the weekday and the time that a clock of its zone shows are in the window. Next
+// returns the next minute in which this changes.
 func TestTimeWindowAgreesWithClockFaces(t *testing.T) {
 	zones := []string{"UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "America/Havana", "Asia/Kathmandu", "Pacific/Apia"}
 	for seed := range uint64(120) {
@@ -86,7 +86,7 @@ func TestTimeWindowAgreesWithClockFaces(t *testing.T) {
 	}
 }
 
-// timed has peak hours on Monday from 9 to 18, and weekends, on a Monday also as a whole day.
+// timed has three time windows: Monday from 9 to 18, the whole Monday, and the weekend.
 const timed = `
 tiers: {free: {}, paid: {multiply: 10}, own: {}}
 times:

@@ -28,7 +28,7 @@ func TestFactorFollowsPublishedState(t *testing.T) {
 	}
 }
 
-// steps returns the State after Samples, one each 250 ms.
+// steps returns the State after n equal Samples, 250 ms apart.
 func steps(s State, b Bounds, m Sample, n int) State {
 	for i := range n {
 		s = s.Next(b, m, time.Unix(1000, 0).Add(time.Duration(i)*250*time.Millisecond))
@@ -140,7 +140,8 @@ type class struct {
 	exponential bool
 }
 
-// worstFigures are just beyond the worst of 600 runs, from ten seconds after a step to the next.
+// worstFigures are just beyond the worst figures of 600 runs, in the time from ten seconds after a step of the
+// capacity to the next step.
 var worstFigures = map[class]figures{
 	{inFlight, false}: {p99: 1.1, goodput: 0.98, swing: 0.21},
 	{inFlight, true}:  {p99: 1.9, goodput: 0.95, swing: 0.28},

@@ -47,10 +47,9 @@ func TestExcessOfUnmetSidesGrowsWithEachChange(t *testing.T) {
 	}
 }
 
-// Windows that begin by the clock admit two units of a limit of 1 within 2 ns. The
-// second unit is admitted at the multiple of Per by a Global FixedWindow, and 1 ns later
-// by a Global SlidingWindow. Windows that begin with the first check of a key admit a
-// unit.
+// A limit of 1 whose windows begin by the clock admits two units within 2 ns. A Global
+// FixedWindow admits the second unit at the multiple of Per, and a Global SlidingWindow 1
+// ns later. A limit whose windows begin with the first check of a key admits one unit.
 func TestClockWindowsAdmitTwoUnitsOfOne(t *testing.T) {
 	midnight := time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)
 	var now atomic.Int64

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// sumOf is the sum of some paths.
+// sumOf returns the Sum of the terms that the texts describe.
 func sumOf(t testing.TB, texts ...string) (sum Sum) {
 	t.Helper()
 	for _, text := range texts {
@@ -23,7 +23,8 @@ func sumOf(t testing.TB, texts ...string) (sum Sum) {
 	return sum
 }
 
-// inParts scans a text as a whole and then byte by byte, and returns the result.
+// inParts scans a text as a whole, and then in parts of 1, 2 and 3 bytes. It returns the result, which must be
+// the same each time.
 func inParts(t testing.TB, text string, begin func() (scan func([]byte), s *Scanner)) (sum int64, all bool) {
 	t.Helper()
 	scan, s := begin()

@@ -16,7 +16,7 @@ func TestCalendarWindowsFollowTheDates(t *testing.T) {
 		name       string
 		calendar   Unit
 		zone       string
-		at         string // in UTC, as all that follow
+		at         string // in UTC, like start and end
 		start, end string
 	}{
 		{"a day", Day, "", "2026-11-21T12:00:00Z", "2026-11-21T00:00:00Z", "2026-11-22T00:00:00Z"},

@@ -263,7 +263,8 @@ func TestDeclaredLimitsArriveUnchanged(t *testing.T) {
 	}
 }
 
-// A Registry can compare, log and send the limits of any message. They are no longer than the message.
+// A Registry can compare, log and send the limits of any message. Each limit takes at least ten bytes of the
+// message.
 func FuzzLimits(f *testing.F) {
 	one := Limit{Name: "api", Version: 1 << 63, Algorithm: bucket.FixedWindow, Rate: 10, Per: time.Minute, Calendar: 1, Zone: "Europe/Zurich"}
 	two := Limit{Algorithm: 255, Burst: 1<<63 - 1, Scope: 255, Partition: 255}

@@ -179,9 +179,8 @@ func TestReservationLivesAsLongAsItsUnitsCount(t *testing.T) {
 	}
 }
 
-// newClerk returns a node whose times of day are ahead by a duration. Its markers are in a
-// store that several clerks share. The time of the store is a monotonic clock that is the same
-// for all clerks.
+// newClerk returns a fake whose time of day is ahead by a duration. Several fakes share the store of
+// their markers, and use the same monotonic clock as the time of the store.
 func newClerk(ahead time.Duration, markers *bucket.Store) *fake {
 	f := newFake("", []byte("sixteen bytes..."))
 	clock := f.cfg.Clock

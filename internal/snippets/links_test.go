@@ -94,7 +94,7 @@ func TestLinksLeadToFilesAndHeadings(t *testing.T) {
 	}
 }
 
-// A document that names a test, in text or by -run or -bench of a command, leads the reader to it.
+// Each test that a document names, in a code span or by -run or -bench of a command, exists.
 func TestDocumentsNameTestsThatExist(t *testing.T) {
 	declared := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark|Example)\w*)\(`)
 	exists := make(map[string]bool)

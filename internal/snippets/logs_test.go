@@ -25,7 +25,7 @@ var notLogged = regexp.MustCompile(`^(bench|cluster/clustertest|cmd/demo|conform
 // levels are the methods of slog.Logger that log, and their names in docs/logs.md.
 var levels = map[string]string{"Debug": "debug", "Info": "info", "Warn": "warn", "Error": "error"}
 
-// plainFields are those that the document does not list for each line.
+// plainFields are the fields that the document does not list for each line.
 var plainFields = []string{"error", "addr", "member", "path", "retry", "limit", "version", "client", "id", "unlogged"}
 
 func TestLogLinesAreThoseOfTheDocument(t *testing.T) {
@@ -88,7 +88,7 @@ func head(message string) string {
 	return message
 }
 
-// literal returns the value of a string literal, and "" of any other expression.
+// literal returns the value of a string literal, and "" for any other expression.
 func literal(e ast.Expr) string {
 	if l, is := e.(*ast.BasicLit); is && l.Kind == token.STRING {
 		text, _ := strconv.Unquote(l.Value)

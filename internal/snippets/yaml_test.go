@@ -39,7 +39,8 @@ func TestRulesFilesOfDocumentsAreValid(t *testing.T) {
 	}
 }
 
-// The file of the section and the column of its table agree.
+// docs/operate.md has a rules file with errors, and a table. The table must list each error that Parse returns
+// for the file, and no other error.
 func TestErrorsOfDocumentedControlsAreReported(t *testing.T) {
 	const file = "docs/operate.md"
 	all, err := snippets.All()

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 )
 
-// limit is the type that the tests read. It uses every method once.
+// limit is the type that the tests read. Each kind of value has a field.
 type limit struct {
 	Name, Policy string
 	On           bool

@@ -8,8 +8,8 @@ import (
 	"github.com/weir-go/weir/httplimit"
 )
 
-// Error is a denial for the HTTPErrorHandler. The handlers of echo respond with the
-// status and the Problem as JSON.
+// Error is a denial for the HTTPErrorHandler. The HTTPErrorHandlers of package echo respond
+// with the status, and with the Problem as JSON.
 type Error struct {
 	Problem httplimit.Problem
 	err     error
@@ -17,7 +17,7 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Problem.Detail }
 
-// Unwrap returns Outcome.Err: the reason why the request could not be decided.
+// Unwrap returns Outcome.Err: the reason for which the request could not be decided, or nil.
 func (e *Error) Unwrap() error { return e.err }
 
 // StatusCode implements echo.HTTPStatusCoder.

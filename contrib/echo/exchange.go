@@ -74,7 +74,7 @@ func (e *exchange) Deny(o *httplimit.Outcome) {
 }
 
 // readPath reads the path as echo's router does: RawPath, or Path if RawPath is empty. A
-// :parameter at the end of a route may contain slashes if no other route matches them.
+// :parameter at the end of a route may contain slashes if no other route matches the path.
 // Under Echo.Pre the route is not known yet, so all readings apply.
 func readPath(r *rules.Request, c *echo.Context) {
 	u := c.Request().URL

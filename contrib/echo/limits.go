@@ -16,9 +16,9 @@ import (
 // Without Client, the address is echo's RealIP: the address of the connection, unless
 // Echo.IPExtractor returns another address.
 //
-// If Denied is nil, an *Error is returned to the HTTPErrorHandler. If Denied is Write, the
-// response has the body of docs/http.md. httplimit.OutcomeOf reads
-// Context.Request().Context().
+// If Denied is nil, the HTTPErrorHandler receives an *Error. If Denied is Write, the response
+// has the body of docs/http.md. A handler gets the Outcome by
+// httplimit.OutcomeOf(c.Request().Context()).
 type Options = httplimit.FrameworkOptions[*echo.Context]
 
 // New limits requests by the rules of a Book. The error is weir.ErrInvalid for invalid options.
@@ -26,9 +26,9 @@ func New(node *weir.Node, book *rules.Book, o Options) (echo.MiddlewareFunc, err
 	return middleware(framework.New(node, book, o))
 }
 
-// ByLimiter limits requests by a Limiter. A request costs a unit, or the units of
-// Options.Reserve, of the count of Options.Key. With an InFlight limit it holds a unit until
-// the request ends. The error is weir.ErrInvalid for invalid options.
+// ByLimiter limits requests by a Limiter. A request spends a unit, or the units of
+// Options.Reserve, from the count of Options.Key. With an InFlight limit, the request holds a
+// unit until its handlers return. The error is weir.ErrInvalid for invalid options.
 func ByLimiter(l *weir.Limiter, o Options) (echo.MiddlewareFunc, error) {
 	return middleware(framework.ByLimiter(l, o))
 }
@@ -55,8 +55,8 @@ func middleware(l *framework.Limits[*echo.Context], err error) (echo.MiddlewareF
 	}, nil
 }
 
-// serve calls the handler next. The request ends when next returns. The HTTPErrorHandler responds to
-// an error later, with the status of the error.
+// serve calls the function next. The request ends when next returns. The HTTPErrorHandler
+// responds to an error later, with the status of the error.
 func serve(c *echo.Context, next echo.HandlerFunc, a *httplimit.Admission) error {
 	own := c.Response()
 	c.SetResponse(a.Wrap(own, c.Request()))

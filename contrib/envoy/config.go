@@ -36,13 +36,13 @@ type domain struct {
 	line, column int
 }
 
-// level contains the descriptors of a nesting level. An entry matches the descriptor with
-// the value of the entry, or the first descriptor in the file whose pattern the value
-// fits, or the descriptor without a value, in this order.
+// level contains the descriptors of a nesting level. An entry matches the first of these that
+// exists: the descriptor with the value of the entry, a descriptor whose pattern fits the value
+// (the first such in the file), or the descriptor without a value.
 type level struct {
 	exact    map[entry]*descriptor
-	patterns map[string][]*descriptor // keyed by the key of the descriptors, which are in file order
-	any      map[string]*descriptor
+	patterns map[string][]*descriptor // by the key of the descriptors; in the order of the file
+	any      map[string]*descriptor   // by the key of the descriptors, which have no value
 }
 
 type entry struct{ key, value string }
@@ -62,14 +62,14 @@ type limit struct {
 	path     string // domain and descriptors, such as messaging.message_type_marketing.to_number
 	name     string // the name in the replaces field of other limits; empty if no limit can replace this limit
 	replaces []string
-	current  *rls.RateLimitResponse_RateLimit // part of responses, which share it, so it is never modified; nil if unlimited
+	current  *rls.RateLimitResponse_RateLimit // nil if unlimited. Never modified, because responses share it
 
 	shadow   bool // decided and reported, never enforced
 	quota    bool // denies only if all quotas of a request are used up
 	debit    bool // spends the requested units even if there is no room for them
-	detailed bool // Decided.Path contains the values of the descriptors
+	detailed bool // Decided.Path contains the values of the request
 
-	metadata *structpb.Struct // for the responses to requests that the limit allows; never modified
+	metadata *structpb.Struct // part of responses to requests that the limit allows; never modified
 }
 
 func newLevel() *level {
@@ -100,9 +100,9 @@ func (l *level) match(w *work, e *ratelimit.RateLimitDescriptor_Entry) (*descrip
 	return l.any[e.GetKey()], nil
 }
 
-// find appends to way the descriptor that matches each entry. The result has as many
-// descriptors as entries only if every entry was matched: a limit applies only to
-// descriptors of its own depth.
+// find appends to the slice way the descriptor that matches each entry, and stops at the first
+// entry without a match. A limit applies only to requests of its own depth, so it applies only
+// if the result has as many descriptors as entries.
 func (d *domain) find(w *work, entries []*ratelimit.RateLimitDescriptor_Entry, way []*descriptor) ([]*descriptor, error) {
 	for at := d.top; at != nil && len(way) < len(entries); {
 		next, err := at.match(w, entries[len(way)])
@@ -114,7 +114,7 @@ func (d *domain) find(w *work, entries []*ratelimit.RateLimitDescriptor_Entry, w
 	return way, nil
 }
 
-// label returns the text of the descriptor in paths.
+// label returns the part of a path that stands for the descriptor.
 func (d *descriptor) label() string {
 	if d.value != "" {
 		return d.key + "_" + d.value
@@ -147,8 +147,8 @@ func unitNames() (names []string) {
 	return names
 }
 
-// period returns the time over which a limit counts and the name of that time. The time
-// is zero for an unknown unit, and if it would be longer than maxPer.
+// period returns the length of the windows of a limit, and the name of that length. The length
+// is zero if the unit is unknown, or if the length would exceed maxPer.
 func period(r *rls.RateLimitResponse_RateLimit) (per time.Duration, name string) {
 	for _, u := range units {
 		if u.unit != r.GetUnit() {

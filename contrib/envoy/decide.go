@@ -28,10 +28,10 @@ type item struct {
 	replaced   bool // another limit that applies to the request replaces this limit
 
 	enforced bool // the item can deny the request; false for a shadow limit, and for a quota unless all quotas are used up
-	takes    bool // AllowAllInto takes the units of all these items together
+	takes    bool // AllowAllInto takes the units of this item, together with those of all such items
 	decision weir.Decision
-	decided  bool // decision is the answer of the limit, and has no Source if the node did not ask
-	over     bool
+	decided  bool // the field decision is set; it has no Source if the node did not ask the limit
+	over     bool // the limit has no room for the item
 }
 
 // how is the operation that a descriptor requests.
@@ -171,8 +171,8 @@ func pathOf(domain string, entries []*ratelimit.RateLimitDescriptor_Entry) strin
 	return strings.Join(parts, ".")
 }
 
-// valuedPath returns the path of an item, with the values that the configuration asks
-// for.
+// valuedPath returns the path of an item, with the values of the request for which the
+// configuration has detailed_metric or value_to_metric.
 func valuedPath(domain string, it *item, entries []*ratelimit.RateLimitDescriptor_Entry, way []*descriptor) string {
 	if !it.limit.detailed && !slices.ContainsFunc(way, func(d *descriptor) bool { return d.valued }) {
 		return it.path
@@ -227,8 +227,8 @@ func (it *item) canDeny() bool {
 // decide sets the decisions of the items, and reports whether the request is denied. A
 // denied request changes no count, so the operations that can deny it come first: limits
 // of zero units, peeks, and then all takes together, which spend on all limits or on no
-// limit. Refunds, and debits on other limits, cannot deny. They are executed once no
-// other item can deny.
+// limit. Refunds, and debits on limits of more than zero units, cannot deny. They are
+// executed once no other item can deny.
 func (s *Service) decide(ctx context.Context, items []item) (denied bool, err error) {
 	takes, notes := 0, false
 	for i := range items {
@@ -267,8 +267,8 @@ func (s *Service) decide(ctx context.Context, items []item) (denied bool, err er
 	return false, nil
 }
 
-// conclude peeks at the limits of a denied request that have no decision yet, for the
-// response, and marks the quotas as enforced if they deny the request.
+// conclude completes the items of a denied request for the response. It peeks at the limits
+// that have no decision yet, and marks the quotas as enforced if all of them are used up.
 func (s *Service) conclude(ctx context.Context, items []item) error {
 	for i := range items {
 		it := &items[i]
@@ -353,13 +353,13 @@ func (s *Service) takeAll(ctx context.Context, items []item, takes int) (denied 
 		case next < 0:
 			return true, nil
 		}
-		must = next // this quota had units left at the previous attempt
+		must = next // the next quota, which admitted its take at the previous attempt
 	}
 }
 
 // quotaToTake returns the index of a quota that must grant its take, because a request is
-// denied if all of its quotas deny. The other quotas are taken like shadow limits. The
-// index is -1 if there is no quota, or if a quota that was peeked at has units left.
+// denied if all of its quotas deny. The takes of the other quotas are shadows. The index is
+// -1 if there is no quota to take, or if another quota was peeked at and has units left.
 func (s *Service) quotaToTake(items []item) int {
 	first := -1
 	for i := range items {
@@ -375,7 +375,7 @@ func (s *Service) quotaToTake(items []item) int {
 	return first
 }
 
-// peek sets the decision of a check that spends no units.
+// peek sets the decision of an item by a check that spends no units.
 func (it *item) peek(ctx context.Context) (err error) {
 	it.decision, err = it.limiter.Peek(ctx, it.key)
 	it.decided = true
@@ -383,8 +383,8 @@ func (it *item) peek(ctx context.Context) (err error) {
 	return err
 }
 
-// sum returns the units that all takes on the count of an item request together. A sum
-// above the number of the limit is never granted.
+// sum returns the total units of all takes of a request that spend from the same count as the
+// item. A sum above requests_per_unit is never granted.
 func (it *item) sum(items []item) int64 {
 	sum := it.hits
 	for i := range items {

@@ -10,11 +10,12 @@
 //	go service.Watch(ctx, "/etc/ratelimit", 0)
 //	server.Serve(listener)
 //
-// The configuration has the format of envoyproxy/ratelimit, or comes over xDS (Follow).
-// The descriptors of a request are decided together: if a descriptor denies, no other
-// descriptor has spent anything. The README lists the other differences, and shows how to
-// configure Envoy.
+// The configuration consists of files in the format of envoyproxy/ratelimit, or comes over xDS
+// (Follow). Unlike envoyproxy/ratelimit, a Service decides the descriptors of a request
+// together: if one descriptor denies, no descriptor spends anything. The README lists the other
+// differences, and shows how to configure Envoy.
 //
 // The server also serves Kuadrant's rate limit service, whose reservations replace an
-// estimated cost by the actual cost. Any node of a cluster with Secrets can commit them.
+// estimated cost by the actual cost. In a cluster with Secrets, any node can commit a
+// reservation.
 package envoylimit

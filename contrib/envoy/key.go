@@ -16,10 +16,10 @@ const (
 
 // appendKey appends the key of the count of a descriptor:
 // message_type=marketing|to_number=2061111111, where \, | and = within keys and values
-// are written as \\, \| and \=. A value that shares its count with other values is
-// written as their pattern, with each * as \*. A key that is longer than a node accepts
-// is replaced by \# and its SHA-256. So two different descriptors never share a count,
-// and the values of a limit may be headers of any length.
+// are written as \\, \| and \=. If the values that fit a pattern share a count, the pattern
+// is written in place of the value, with each * as \*. A key that is longer than a node
+// accepts is replaced by \# and its SHA-256. So two descriptors never share a count
+// unintentionally, and a value may be a header of any length.
 //
 // The argument way contains the descriptors that matched the entries, and may be shorter
 // than entries.
@@ -61,8 +61,8 @@ func appendEscaped(b []byte, text string) []byte {
 }
 
 // limitName returns the name of the weir.Limit for a path and a period. Another period has
-// another name, and so a new count. The name need not contain values: counts of one name
-// differ by their keys, which contain the whole descriptor.
+// another name, and so another count. The name need not contain the values of requests,
+// because the keys of its counts contain the whole descriptor.
 func limitName(path, per string, sliding bool) string {
 	name := path + "/" + per
 	if sliding {

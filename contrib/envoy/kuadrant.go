@@ -32,7 +32,8 @@ func (k *kuadrantServer) Report(ctx context.Context, req *rls.RateLimitRequest) 
 	return k.of.answer(ctx, req, reported)
 }
 
-// check reports whether a limit has no unit left.
+// check reports whether the request is denied, because a limit has no unit left. It spends no
+// units.
 func (s *Service) check(ctx context.Context, items []item) (denied bool, err error) {
 	for i := range items {
 		items[i].how, items[i].hits = peek, 0
@@ -53,8 +54,9 @@ func (s *Service) report(ctx context.Context, items []item) error {
 }
 
 // Reserve spends the amount on all limits or on no limit. An amount of 0 only asks
-// whether a unit is left. If the request has a ttl below maxTTL, and not too many
-// releases are pending, an amount that is not committed within the ttl is returned.
+// whether a unit is left. If the amount is not committed within the ttl of the request, the
+// limits get it back. This does not apply to a ttl of maxTTL or more, and not while
+// maxReleases other releases are pending.
 func (k *kuadrantServer) Reserve(ctx context.Context, req *kuadrant.ReserveRequest) (*kuadrant.ReserveResponse, error) {
 	s, request := k.of, &rls.RateLimitRequest{Domain: req.GetDomain(), Descriptors: req.GetDescriptors()}
 	ttl, err := ttlOf(req.GetTtl())
@@ -89,7 +91,7 @@ func (k *kuadrantServer) Reserve(ctx context.Context, req *kuadrant.ReserveReque
 	return &kuadrant.ReserveResponse{Code: rls.RateLimitResponse_OK, ReservationId: id}, nil
 }
 
-// readAmount is like read, but all descriptors have the same amount of hits.
+// readAmount is like read, but each item takes the given amount of hits.
 func (s *Service) readAmount(ctx context.Context, req *rls.RateLimitRequest, field string, amount uint64) ([]item, error) {
 	if amount > maxHits {
 		return nil, status.Errorf(codes.InvalidArgument, "%s is %d: use at most %d", field, amount, int64(maxHits))
@@ -105,8 +107,8 @@ func (s *Service) readAmount(ctx context.Context, req *rls.RateLimitRequest, fie
 }
 
 // reserve reserves units for all items that can spend, or for no item if the request is
-// denied. The id covers all reservations. A shadow limit does not deny, and neither does
-// a quota while another quota has units left.
+// denied. The id has the texts of all reservations. A shadow limit does not deny, and
+// neither does a quota while another quota has units left.
 func (s *Service) reserve(ctx context.Context, items []item, ttl time.Duration) (denied bool, id string, err error) {
 	var all []*weir.Reservation // nil for an item without reserved units
 	for i := range items {
@@ -132,7 +134,7 @@ func (s *Service) reserve(ctx context.Context, items []item, ttl time.Duration) 
 		switch {
 		case v == nil:
 		case denied || err != nil:
-			_ = v.Cancel(context.WithoutCancel(ctx)) // after a failure, the estimate stays spent
+			_ = v.Cancel(context.WithoutCancel(ctx)) // if Cancel fails, the estimate stays spent
 		default:
 			texts[i], reserved = v.Text(), true
 		}
@@ -147,7 +149,7 @@ func (s *Service) reserve(ctx context.Context, items []item, ttl time.Duration) 
 	return denied, id, err
 }
 
-// reserve returns a nil Reservation if the limit of the item denies.
+// reserve reserves the hits of an item. The Reservation is nil if the limit denies.
 func (it *item) reserve(ctx context.Context, items []item) (*weir.Reservation, error) {
 	if it.sum(items) > int64(it.current.GetRequestsPerUnit()) {
 		err := it.peek(ctx)
@@ -166,14 +168,14 @@ func (it *item) reserve(ctx context.Context, items []item) (*weir.Reservation, e
 	return v, err
 }
 
-// textSeparator separates the texts of a reservation_id. There is a text for each limit
-// that can spend, in the order of the descriptors. The text is empty for a limit without
-// reserved units.
+// textSeparator separates the texts of a reservation_id. There is a text for each limit from
+// which a request can spend, in the order of the descriptors. The text is empty for a limit
+// without reserved units.
 const textSeparator = "."
 
 // Commit settles the reservations that Reserve returned for the same descriptors. Without
-// an ID, Commit debits the amount, like Report. Commit also debits the amount of a
-// reservation that has been released since.
+// a reservation_id, Commit debits the amount, like Report. If the reservation has been
+// released after its ttl, Commit also debits the amount.
 func (k *kuadrantServer) Commit(ctx context.Context, req *kuadrant.CommitRequest) (*kuadrant.CommitResponse, error) {
 	s, request := k.of, &rls.RateLimitRequest{Domain: req.GetDomain(), Descriptors: req.GetDescriptors()}
 	items, err := s.readAmount(ctx, request, "actual_amount", req.GetActualAmount())
@@ -206,8 +208,8 @@ func (k *kuadrantServer) Commit(ctx context.Context, req *kuadrant.CommitRequest
 // of limits end at different times, and a client without a response retries. If all
 // reservations have expired or were settled before, settle returns the error of one of them.
 //
-// After the ttl, settle treats a reservation that was settled before as released, and
-// debits its cost.
+// If overdue is set, the ttl has passed. In that case, settle takes a reservation that was
+// settled before as a released one, and debits its cost.
 func settle(ctx context.Context, items []item, id string, overdue bool) (settled bool, err error) {
 	texts := strings.SplitN(id, textSeparator, maxDescriptors+1)
 	open := make([]*weir.Reservation, len(items))
@@ -267,8 +269,8 @@ func settle(ctx context.Context, items []item, id string, overdue bool) (settled
 	return settled, nil
 }
 
-// errOtherDescriptors is returned for an id that has more or fewer texts than the request
-// has limits.
+// errOtherDescriptors is the error for an id that has more or fewer texts than the request has
+// limits from which it can spend.
 var errOtherDescriptors = fmt.Errorf("%w reservation_id: it belongs to other descriptors: send the descriptors of its Reserve", weir.ErrInvalid)
 
 var errNegativeTTL = fmt.Errorf("%w ttl: it is negative, or no duration: leave it out, or use 0 or more", weir.ErrInvalid)

@@ -7,13 +7,13 @@ import (
 	"github.com/weir-go/weir/internal/strictyaml"
 )
 
-// part is a top-level descriptor of a domain.
+// part is a top-level descriptor of a domain, with its position for errors.
 type part struct {
 	descriptor *descriptor
 	at         *strictyaml.Error // position of the descriptor in the file, without a message
 }
 
-// mergeDomains merges the domains of the same name, in their order. The caller must not
+// mergeDomains merges the domains of the same name, in the given order. The caller must not
 // use the Config if there is an error.
 func mergeDomains(domains []*domain) (*Config, error) {
 	all := &Config{domains: make(map[string]*domain)}

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// setValue sets the value with which an entry is compared. Each * in the value matches
-// any text, including the empty text, and cannot be escaped, as in envoyproxy/ratelimit.
+// setValue sets the value with which an entry is compared. As in envoyproxy/ratelimit, each * in
+// the value matches any text, including the empty text, and cannot be escaped.
 func (d *descriptor) setValue(value string) {
 	d.value = value
 	if strings.Contains(value, "*") {
@@ -14,8 +14,8 @@ func (d *descriptor) setValue(value string) {
 	}
 }
 
-// keyError returns an error if a key contains a *. In envoyproxy/ratelimit such a key is
-// a pattern of key and value; here the key would match no entry.
+// keyError returns an error if a key contains a *. In envoyproxy/ratelimit, such a key is a
+// pattern for the key and the value of an entry. Here, the key would match no entry.
 func keyError(key string) error {
 	if !strings.Contains(key, "*") {
 		return nil
@@ -23,8 +23,8 @@ func keyError(key string) error {
 	return fmt.Errorf("key is %q: only a value can be a pattern: name each key in a descriptor of its own", key)
 }
 
-// The work of comparing a value with a pattern: the units of each comparison, and the
-// bytes that are compared or searched for a unit.
+// The work of comparing a value with a pattern: the units of work for each comparison, and the
+// number of compared or searched bytes that count as another unit.
 const (
 	workOfMatch = 8
 	workPerByte = 16

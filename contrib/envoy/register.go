@@ -26,8 +26,8 @@ func (s *Service) Register(on *grpc.Server) {
 
 // Drain sets the health to NOT_SERVING permanently. Call Drain before the node leaves, so
 // that Envoy uses other nodes by the time the server stops. Checks are answered as
-// before. A client that watches the health is notified at once, and its stream, for which
-// GracefulStop would wait, ends within a second or two. Drain may be called more than
+// before. A client that watches the health is notified at once. Its stream ends within a
+// second or two, so that GracefulStop need not wait for it. Drain may be called more than
 // once.
 func (s *Service) Drain() { s.drain.Do(func() { close(s.drained) }) }
 

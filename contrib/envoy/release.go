@@ -13,16 +13,17 @@ import (
 )
 
 const (
-	// maxReleases bounds the pending releases. If there are more, uncommitted estimates
-	// stay spent until the ends of their windows.
+	// maxReleases bounds the number of pending releases. Further estimates that are not
+	// committed stay spent until their windows end.
 	maxReleases = 1 << 14
-	// releaseSlack is the time between the deadline of a reservation and its release.
-	// After the release, a node whose clock is behind by at most releaseSlack knows that
-	// the deadline has passed.
+	// releaseSlack is the time between the deadline of a reservation and its release. So,
+	// after the release, the deadline has also passed for a node whose clock is behind by
+	// at most releaseSlack.
 	releaseSlack = time.Second
 	// releaseWait is how long a release may wait for other nodes.
 	releaseWait = time.Second
-	// maxTTL is the longest life of a reservation. A ttl of maxTTL or more schedules no release.
+	// maxTTL is the longest time for which a weir.Reservation can be settled. A ttl of
+	// maxTTL or more schedules no release.
 	maxTTL = time.Hour
 )
 
@@ -50,7 +51,7 @@ func (r *releases) add(id string, all []*weir.Reservation, ttl time.Duration) {
 		defer cancel()
 		for _, v := range all {
 			if v != nil {
-				_ = v.Cancel(ctx) // the reservation may have been committed; after a failure, the estimate stays spent
+				_ = v.Cancel(ctx) // fails if the reservation was committed. After any other failure, the estimate stays spent
 			}
 		}
 	})
@@ -88,7 +89,7 @@ func cutDeadline(id string, now time.Time) (texts string, overdue bool) {
 	return texts, err == nil && now.UnixMilli() >= at
 }
 
-// ttlOf returns 0 for a request without a ttl.
+// ttlOf returns the ttl of a request, and 0 for a request without a ttl.
 func ttlOf(d *durationpb.Duration) (time.Duration, error) {
 	if d == nil {
 		return 0, nil

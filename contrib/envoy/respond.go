@@ -36,7 +36,8 @@ func (s *Service) respond(req *rls.RateLimitRequest, items []item, denied bool) 
 	return r
 }
 
-// respondTooLarge denies a request that is too large to be decided, and logs err.
+// respondTooLarge returns the denial of a request that is too large to be decided, and logs err. In
+// ShadowMode, the overall code is OK.
 func (s *Service) respondTooLarge(req *rls.RateLimitRequest, err error) *rls.RateLimitResponse {
 	if unlogged, due := s.large.Due(time.Now()); due {
 		s.o.Logger.Warn("denied a request of Envoy that is too large", "error", err, "unlogged", unlogged)
@@ -115,9 +116,9 @@ func (it *item) status(to *rls.RateLimitResponse_DescriptorStatus) {
 	}
 }
 
-// headers returns the header fields of one limit. If limits deny, it is the limit with
-// the longest wait. Otherwise it is the limit with the fewest units left, and among
-// several of these the limit with the latest reset.
+// headers returns the header fields of one enforced limit: the denying limit with the longest
+// wait. If no limit denies, it is the limit with the fewest units left, and among several of
+// these the limit with the latest reset.
 func (s *Service) headers(items []item) (fields []*core.HeaderValue) {
 	var told *item
 	for i := range items {
@@ -151,7 +152,7 @@ func (s *Service) headers(items []item) (fields []*core.HeaderValue) {
 	return fields
 }
 
-// isNearer reports whether the header fields describe this item rather than the other item.
+// isNearer reports whether the header fields must describe this item rather than the other item.
 func (it *item) isNearer(other *item) bool {
 	if it.over != other.over {
 		return it.over
@@ -165,9 +166,8 @@ func (it *item) isNearer(other *item) bool {
 	return it.decision.ResetAfter > other.decision.ResetAfter
 }
 
-// metadata returns the dynamic metadata. The names are those of envoyproxy/ratelimit, for
-// the filters that read them; quotaModeEnabled and quotaModeViolations are specific to
-// Weir.
+// metadata returns the dynamic metadata. The names are those of envoyproxy/ratelimit, because
+// filters read them. Only quotaModeEnabled and quotaModeViolations are specific to Weir.
 func metadata(req *rls.RateLimitRequest, items []item) *structpb.Struct {
 	quota := false
 	var violations []*structpb.Value
@@ -211,9 +211,9 @@ func metadata(req *rls.RateLimitRequest, items []item) *structpb.Struct {
 	return &structpb.Struct{Fields: fields}
 }
 
-// merge adds the missing values of a map to another map, also in nested maps that both
-// have. The added values are shared with the configuration and never modified: a nested
-// map is copied before values are added.
+// merge adds the values of the map from whose names the map to lacks. If both maps have a nested
+// map of a name, merge merges these, too. The added values are shared with the configuration,
+// so a nested map is copied before values are added to it.
 func merge(to, from map[string]*structpb.Value) {
 	for name, value := range from {
 		held, twice := to[name]

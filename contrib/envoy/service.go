@@ -30,8 +30,8 @@ type Options struct {
 	Scope     weir.Scope           // scope of all limits: with Global, a limit counts over all regions of the node
 	Partition weir.PartitionPolicy // policy of all limits while members are missing
 
-	// ShadowMode sets the overall code of every response to OK. The statuses of
-	// descriptors and all other fields are unchanged.
+	// ShadowMode sets the overall code of every response to OK, and omits Headers. The
+	// statuses of descriptors still have the code OVER_LIMIT for limits without room.
 	ShadowMode bool
 
 	// DebitMany debits every descriptor for which a request asks for two hits or more,
@@ -62,16 +62,16 @@ type Options struct {
 
 	Logger *slog.Logger // slog.Default if nil; never receives a value of a descriptor
 
-	// OnDecision is called for each descriptor that has a limit or is unlimited by the
-	// configuration, and is not replaced, before the response is sent. It is not called for a
-	// request of a blocked client, for a request that is too large or fails, and for a Commit
+	// OnDecision is called before the response is sent, for each descriptor that has a limit
+	// or is unlimited by the configuration, except for replaced limits. It is not called for a
+	// request of a blocked client, for a request that is too large or fails, or for a Commit
 	// of a reservation. OnDecision must not block, and may be nil.
 	OnDecision func(context.Context, *Decided)
 }
 
 // Headers contains the names of header fields. A field with an empty name is left out.
 type Headers struct {
-	Limit     string // the units of the limit in each window
+	Limit     string // units that the limit grants in each window
 	Remaining string // units that are left
 	Reset     string // seconds until all units are available again, rounded up
 }
@@ -81,9 +81,9 @@ type Decided struct {
 	Domain string
 	// Path is the domain and the matching descriptors of the configuration, such as
 	// messaging.message_type_marketing.to_number. The Path contains values of the request
-	// where detailed_metric or value_to_metric is set. Without these there are no more
-	// paths than descriptors in the configuration, unless Envoy sends limits with its
-	// requests.
+	// where detailed_metric or value_to_metric is set. If neither is set anywhere, and Envoy
+	// sends no limits with its requests, the number of paths is at most the number of
+	// descriptors in the configuration.
 	Path     string
 	Hits     uint64 // number of requested or returned units; 0 if the request only asks, or if the descriptor is unlimited
 	Negative bool   // the hits were returned
@@ -109,7 +109,7 @@ type Service struct {
 
 	releases releases // releases of the reservations of Kuadrant
 
-	mu      sync.Mutex // held while current is replaced
+	mu      sync.Mutex // held while the field current is replaced
 	current atomic.Pointer[book]
 }
 
@@ -133,10 +133,9 @@ func New(node *weir.Node, cfg *Config, o Options) (*Service, error) {
 	return s, nil
 }
 
-// Use replaces the Config. Counts are kept: if the path and the unit of a descriptor are
-// unchanged, its used units stay used, even if the number of requests has changed. The
-// error is weir.ErrInvalid or weir.ErrClosed. After an error, the previous Config stays in
-// force.
+// Use replaces the Config. If the path and the unit of a descriptor are unchanged, its counts
+// are kept, even if requests_per_unit has changed. The error is weir.ErrInvalid or
+// weir.ErrClosed. After an error, the previous Config stays in force.
 func (s *Service) Use(cfg *Config) error {
 	if cfg == nil {
 		return fmt.Errorf("%w Service.Use: the Config is nil: pass one that Load returned", weir.ErrInvalid)
@@ -262,7 +261,7 @@ func callerOf(req *rls.RateLimitRequest) *weir.Caller {
 }
 
 // reportDecisions calls Options.OnDecision for each descriptor that has a limit or is
-// unlimited by the configuration, and is not replaced.
+// unlimited by the configuration, except for replaced limits.
 func (s *Service) reportDecisions(ctx context.Context, req *rls.RateLimitRequest, items []item) {
 	if s.o.OnDecision == nil {
 		return
@@ -298,12 +297,12 @@ func withoutCaller(ctx context.Context) (context.Context, context.CancelFunc) {
 }
 
 const (
-	// The time until the deadline, divided by answering, is kept for sending the
-	// response.
+	// answering is the divisor of the time until the deadline of the caller: this part of the
+	// time is kept for sending the response.
 	answering = 4
-	// If the caller has no deadline, a request of more than few descriptors waits for
-	// other nodes for at most maxWait in total. A request of at most few descriptors
-	// waits for a small multiple of the Timeout of the node.
+	// few is the largest number of descriptors for which a request without a deadline waits at
+	// most for a small multiple of the Timeout of the node. With more descriptors, it waits for
+	// other nodes for at most maxWait in total.
 	few     = 8
 	maxWait = time.Second
 )

@@ -18,7 +18,7 @@ import (
 // 60 KiB.
 const (
 	maxDescriptors = 255               // the maximum of Node.AllowAll
-	maxEntries     = 64                // in a descriptor; a configuration has at most 32 levels
+	maxEntries     = 64                // entries of a descriptor; a configuration has at most 32 levels
 	maxBytes       = 4 << 20           // sum of all keys and values; equals gRPC's default for a message
 	maxHits        = 1_000_000_000_000 // the largest limit of a node
 	maxWork        = 1 << 24           // about 50 ms
@@ -29,7 +29,7 @@ const (
 // bound.
 var errTooLarge = errors.New("too large to be decided on")
 
-// work bounds the work of finding the limits of a request. A unit is about the work for a
+// work bounds the work of finding the limits of a request. One unit is about the work for one
 // byte of a key or value.
 type work struct {
 	ctx  context.Context
@@ -71,7 +71,7 @@ func checkBounds(req *rls.RateLimitRequest) error {
 	return nil
 }
 
-// checkLength returns an error if the keys and values of a request are too long together.
+// checkLength returns an error if all keys and values of a request together have more than maxBytes.
 func checkLength(req *rls.RateLimitRequest) error {
 	bytes := 0
 	for _, d := range req.GetDescriptors() {

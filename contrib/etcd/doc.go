@@ -10,8 +10,8 @@
 //
 // The value of the key is the text of a rules file: etcdctl put /weir/production <rules.yaml.
 //
-// A Source watches the key from the revision that it has read, and also reads the key once
-// in each Options.Poll. These reads detect a dead connection, and a member of etcd that is
+// A Source watches the key from the revision that it has read, and also reads the key at the
+// interval Options.Poll. These reads detect a dead connection, and a member of etcd that is
 // cut off from its leader. After an error, the Source connects again, to any of the
 // endpoints. A compaction of the revisions loses no change. The version of a text is its hash
 // and not a revision, because a restored backup repeats revisions.

@@ -14,7 +14,7 @@ import (
 
 const (
 	defaultPoll = 5 * time.Second
-	timeout     = 5 * time.Second
+	timeout     = 5 * time.Second  // default of Client.DialTimeout
 	keepalive   = 10 * time.Second // interval of the pings on a connection; gRPC allows no shorter interval
 	pingTimeout = 3 * time.Second  // maximum time of a response to a ping
 	maxResponse = 4 << 20          // bytes; more than the values that etcd stores by default
@@ -23,13 +23,14 @@ const (
 // Options are the options of [New]. Client.Endpoints and Key are required.
 type Options struct {
 	// Client configures the client of etcd: Endpoints, TLS, Username and Password. Its
-	// DialTimeout also bounds a read. A zero DialTimeout is 5 s, a zero DialKeepAliveTime
-	// 10 s, a zero DialKeepAliveTimeout 3 s, a zero MaxCallRecvMsgSize 4 MiB, and without a
-	// Logger and a LogConfig the client logs nothing. The Context has no effect.
+	// DialTimeout also bounds a read. Zero values mean: 5 s for DialTimeout, 10 s for
+	// DialKeepAliveTime, 3 s for DialKeepAliveTimeout, and 4 MiB for MaxCallRecvMsgSize.
+	// Without a Logger and a LogConfig, the client logs nothing. The Context has no effect.
 	Client clientv3.Config
 	// Key is the key whose value is the text of the rules.
 	Key string
-	// Poll is the interval of the reads without a change; 5 s if zero.
+	// Poll is the interval at which the key is read although no change was reported. 0 means
+	// 5 s.
 	Poll time.Duration
 }
 

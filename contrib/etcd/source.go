@@ -43,9 +43,9 @@ func (s *Source) Name() string {
 	return "etcd://" + strings.Join(hosts, ",") + "/" + strings.TrimPrefix(s.options.Key, "/")
 }
 
-// Next returns the present text if its version is not the known one, and otherwise waits for another version. A
-// missing key is an error that wraps fs.ErrNotExist. After any other error, the next call
-// connects again.
+// Next returns the present text as soon as its version differs from the argument known. A missing
+// key is an error that wraps fs.ErrNotExist. After any other error, the next call connects
+// again.
 func (s *Source) Next(ctx context.Context, known string) (rules.Text, error) {
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
@@ -71,8 +71,8 @@ func (s *Source) Close() error {
 	return nil
 }
 
-// nextText returns the text of the key as soon as its version differs from the known one. It reads the key at once,
-// after each change, and after each poll interval.
+// nextText does the work of Next. It reads the key at once, after each change, and after each
+// poll interval.
 func (s *Source) nextText(ctx context.Context, known string) (rules.Text, error) {
 	if err := s.connect(ctx); err != nil {
 		return rules.Text{}, fmt.Errorf("etcdrules: connect: %w", err)
@@ -107,9 +107,9 @@ func (s *Source) connect(ctx context.Context) (err error) {
 	return err
 }
 
-// present returns the present text, and the revision of the store at which it was read. The
-// read is linearizable. The version is a hash: after a restored backup, the same revision may
-// have another value.
+// present returns the present text, and the revision of the store at which the text was read. The
+// read is linearizable. The version of the text is its hash, because after a restored backup, the
+// same revision may have another value.
 func (s *Source) present(ctx context.Context) (rules.Text, int64, error) {
 	limited, cancel := context.WithTimeout(ctx, s.options.Client.DialTimeout)
 	defer cancel()
@@ -125,8 +125,8 @@ func (s *Source) present(ctx context.Context) (rules.Text, int64, error) {
 	return rules.Text{Name: s.options.Key, Bytes: text, Version: version}, response.Header.Revision, nil
 }
 
-// watch watches the key from a revision on, until ctx is done. If the server does not
-// confirm the watch in time, the channel is closed.
+// watch watches the key from a revision on, until ctx is done. If the server does not confirm
+// the watch within DialTimeout, the channel is closed.
 func (s *Source) watch(ctx context.Context, revision int64) clientv3.WatchChan {
 	watching, stop := context.WithCancel(ctx)
 	late := time.AfterFunc(s.options.Client.DialTimeout, stop)

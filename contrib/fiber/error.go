@@ -6,8 +6,9 @@ import (
 	"github.com/weir-go/weir/httplimit"
 )
 
-// Error is a denial for the ErrorHandler. errors.As finds a *fiber.Error with the status
-// in the Error. The handler of fiber responds with that status and the text.
+// Error is a denial for the ErrorHandler. errors.As finds a *fiber.Error with the status in
+// an Error. The default ErrorHandler of fiber responds with this status and the Detail of the
+// Problem.
 type Error struct {
 	Problem httplimit.Problem
 	err     error
@@ -15,7 +16,7 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Problem.Detail }
 
-// Unwrap returns Outcome.Err: the reason why the request could not be decided.
+// Unwrap returns Outcome.Err: the reason for which the request could not be decided, or nil.
 func (e *Error) Unwrap() error { return e.err }
 
 // As sets target to a *fiber.Error.

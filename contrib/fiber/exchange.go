@@ -13,8 +13,8 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// exchange represents a request of fiber for httplimit. The strings are the bytes of
-// fasthttp, which are valid until the request ends.
+// exchange represents a request of fiber for httplimit. Its strings share the memory of
+// fasthttp, and are valid until the request ends.
 type exchange struct {
 	framework.Exchange[fiber.Ctx]
 	header header
@@ -79,8 +79,8 @@ func (e *exchange) client() netip.Addr {
 	return client.FromFields(&e.header, remote.String(), local.Network() == "unix")
 }
 
-// Head returns the body for rules that reserve by the content. It returns nil if the body
-// is encoded, or is read as a stream by the handlers.
+// Head returns the body for rules that estimate a cost from the content. It returns nil if the
+// body is encoded, or if the handlers read it as a stream.
 func (e *exchange) Head() []byte {
 	in := e.C.Request()
 	if in.IsBodyStream() || len(in.Header.ContentEncoding()) > 0 {
@@ -121,7 +121,7 @@ func (e *exchange) Deny(o *httplimit.Outcome) {
 	e.err = &Error{Problem: o.Problem(), err: o.Err}
 }
 
-// reset clears the state of a request, and keeps the memory for the lines of its fields.
+// reset clears the exchange for another request, and keeps the memory for the lines of fields.
 func (e *exchange) reset() {
 	clear(e.header.lines[:cap(e.header.lines)])
 	*e = exchange{header: header{lines: e.header.lines[:0]}}

@@ -21,9 +21,9 @@ import (
 // first entry, which a client may have written. For proxies that append to a list, set
 // Client to new(httplimit.RightmostUntrusted(...)).
 //
-// If Denied is nil, an *Error is returned to the ErrorHandler. If Denied is Write, the
-// response has the body of docs/http.md. httplimit.OutcomeOf reads Ctx.Context(). MaxBody must be
-// zero.
+// If Denied is nil, the ErrorHandler receives an *Error. If Denied is Write, the response has
+// the body of docs/http.md. A handler gets the Outcome by httplimit.OutcomeOf(c.Context()).
+// MaxBody must be zero.
 type Options = httplimit.FrameworkOptions[fiber.Ctx]
 
 // New limits requests by the rules of a Book. The error is weir.ErrInvalid for invalid options.
@@ -34,9 +34,9 @@ func New(node *weir.Node, book *rules.Book, o Options) (fiber.Handler, error) {
 	return handler(framework.New(node, book, o))
 }
 
-// ByLimiter limits requests by a Limiter. A request costs a unit, or the units of
-// Options.Reserve, of the count of Options.Key. With an InFlight limit it holds a unit until
-// its handlers return. The error is weir.ErrInvalid for invalid options.
+// ByLimiter limits requests by a Limiter. A request spends a unit, or the units of
+// Options.Reserve, from the count of Options.Key. With an InFlight limit, the request holds a
+// unit until its handlers return. The error is weir.ErrInvalid for invalid options.
 func ByLimiter(l *weir.Limiter, o Options) (fiber.Handler, error) {
 	if err := validate(&o); err != nil {
 		return nil, err

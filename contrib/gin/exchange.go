@@ -69,9 +69,9 @@ func (e *exchange) Deny(o *httplimit.Outcome) {
 	}
 }
 
-// readPath reads the path as gin's router does. The router reads Path, unless
-// Engine.UseRawPath or UseEscapedPath is set; only the values of the route's parameters
-// show which. Without a route, the rules of all readings apply.
+// readPath reads the path as gin's router does. The router reads Path, or RawPath if
+// Engine.UseRawPath or UseEscapedPath is set. Only the values of the route's parameters show
+// whether one of them is set. Without a route, all readings apply.
 func readPath(r *rules.Request, c *gin.Context) {
 	u := c.Request.URL
 	r.SetURL(u)

@@ -15,14 +15,14 @@ import (
 
 // Options configure how requests are read and answered. The zero Options are valid.
 //
-// Without Client, the address is gin's ClientIP if the engine trusts only certain
-// proxies. Otherwise it is the address of the connection: until Engine.SetTrustedProxies
-// is called, gin believes X-Forwarded-For of every client. If Engine.TrustedPlatform is a
-// field for which gin has no constant, set Client to new(httplimit.Header("X-Real-IP")).
+// Without Client, the address is gin's ClientIP if the engine trusts only certain proxies. If
+// the engine trusts every client, as it does until Engine.SetTrustedProxies is called, the
+// address is that of the connection. If Engine.TrustedPlatform is a field for which gin has
+// no constant, set Client to new(httplimit.Header("X-Real-IP")).
 //
-// A denied request is aborted. Denied, if set, writes the response in place of the body
-// of docs/http.md; the error of Denied is added to Context.Errors. httplimit.OutcomeOf
-// reads Context.Request.Context().
+// A denied request is aborted. Denied, if set, writes the response instead of the body of
+// docs/http.md; the error of Denied is added to Context.Errors. A handler gets the Outcome by
+// httplimit.OutcomeOf(c.Request.Context()).
 type Options = httplimit.FrameworkOptions[*gin.Context]
 
 // New limits requests by the rules of a Book. The error is weir.ErrInvalid for invalid options.
@@ -30,9 +30,9 @@ func New(node *weir.Node, book *rules.Book, o Options) (gin.HandlerFunc, error) 
 	return handler(framework.New(node, book, o))
 }
 
-// ByLimiter limits requests by a Limiter. A request costs a unit, or the units of
-// Options.Reserve, of the count of Options.Key. With an InFlight limit it holds a unit until
-// the request ends. The error is weir.ErrInvalid for invalid options.
+// ByLimiter limits requests by a Limiter. A request spends a unit, or the units of
+// Options.Reserve, from the count of Options.Key. With an InFlight limit, the request holds a
+// unit until its handlers return. The error is weir.ErrInvalid for invalid options.
 func ByLimiter(l *weir.Limiter, o Options) (gin.HandlerFunc, error) {
 	return handler(framework.ByLimiter(l, o))
 }
@@ -94,10 +94,10 @@ func (l *limits) clientOf(c *gin.Context) netip.Addr {
 	return peer.FromRequest(c.Request)
 }
 
-// trustsEveryClient reports whether gin accepts the address in X-Forwarded-For or X-Real-IP from any
-// client. It returns false if gin reads the field of a platform instead (Engine.TrustedPlatform).
-// The probe has a peer address that is reserved for documentation, and that no engine
-// trusts intentionally.
+// trustsEveryClient reports whether gin accepts the address in X-Forwarded-For or X-Real-IP from
+// every client. It returns false if gin reads the field of a platform instead
+// (Engine.TrustedPlatform). It tries this with a request from an address that is reserved for
+// documentation, and that no engine trusts intentionally.
 func trustsEveryClient(c *gin.Context) bool {
 	const named = "198.51.100.1"
 	probe := c.Copy()

@@ -10,14 +10,14 @@ import (
 )
 
 // writer is the ResponseWriter of a request with an Admission. The writer of gin records
-// a status and sends the status later. So each method here that sends the status calls
-// wrapped first.
+// a status and sends it later. So each method here that sends the status first passes it to
+// the field wrapped.
 type writer struct {
 	gin.ResponseWriter
 	wrapped http.ResponseWriter // gin's own writer, wrapped by the Admission
 }
 
-// send passes the status that gin is about to send to wrapped.
+// send passes the status that gin is about to send to the field wrapped.
 func (w *writer) send() {
 	if !w.Written() {
 		w.wrapped.WriteHeader(w.Status())

@@ -33,21 +33,21 @@ type admission struct {
 	byRules  *httplimit.Admission
 	ended    httplimit.Ended // the result with which byRules ends
 	mu       sync.Mutex
-	trailers http.Header // for byRules
+	trailers http.Header // trailer metadata for byRules, protected by mu
 }
 
-// panicked is the end of a call whose handler does not return.
+// panicked is the result of a call whose handler panics.
 var panicked = httplimit.Ended{Status: http.StatusInternalServerError, Aborted: true}
 
 // recordResult records the result of the handler.
 func (a *admission) recordResult(ctx context.Context, err error) {
-	if a.ended = (httplimit.Ended{Status: httpStatus(err)}); ctx.Err() != nil { // the client is gone
+	if a.ended = (httplimit.Ended{Status: httpStatus(err)}); ctx.Err() != nil { // the client has left
 		a.ended = httplimit.Ended{Aborted: true}
 	}
 }
 
-// ask asks the limit of ByLimiter. The admission is nil if the call is denied, or if
-// nothing is to be released or settled when the call ends.
+// ask asks the limit of ByLimiter. The admission is nil if the call is denied, or if the call
+// has neither a hold nor a reservation.
 func (l *Limits) ask(ctx context.Context, v *httplimit.Verdict, request any) (a *admission, err error) {
 	switch {
 	case v.Limiter.Limit().Algorithm == weir.InFlight:
@@ -58,7 +58,7 @@ func (l *Limits) ask(ctx context.Context, v *httplimit.Verdict, request any) (a 
 		if l.o.Estimate != nil {
 			v.Units = max(1, l.o.Estimate(ctx, request))
 		}
-		if most := rules.Capacity(v.Limiter.Limit()); v.Units > most { // Reserve would refuse them
+		if most := rules.Capacity(v.Limiter.Limit()); v.Units > most { // Reserve would return an error
 			v.Decision = weir.Decision{Name: v.Rule.Name, Limit: most, Source: weir.Owner}
 			return nil, nil
 		}
@@ -81,8 +81,8 @@ func (a *admission) release() {
 	}
 }
 
-// end releases the hold, ends the admission by rules, and settles the reservation. If the call has
-// no cost, the estimate is not refunded.
+// end releases the hold, ends the admission by rules, and settles the reservation. If no cost of
+// the call was reported, the estimate stays spent.
 func (a *admission) end() {
 	a.release()
 	if a.byRules != nil {
@@ -141,7 +141,8 @@ func isName(name string) bool {
 	})
 }
 
-// watch returns the context for a handler whose trailer is read.
+// watch returns the context for the handler of a unary call. If the trailer of the call may have
+// a cost, recordTrailer receives the trailer that the handler sets.
 func (a *admission) watch(ctx context.Context) context.Context {
 	if stream := grpc.ServerTransportStreamFromContext(ctx); stream != nil && (a.byRules != nil || a.limits.o.SettleTrailer != "") {
 		return grpc.NewContextWithServerTransportStream(ctx, &trailerStream{stream, a})
@@ -149,7 +150,7 @@ func (a *admission) watch(ctx context.Context) context.Context {
 	return ctx
 }
 
-// trailerStream is the stream of a unary call.
+// trailerStream is the stream of a unary call whose trailer is recorded.
 type trailerStream struct {
 	grpc.ServerTransportStream
 	a *admission
@@ -161,7 +162,7 @@ func (s *trailerStream) SetTrailer(md metadata.MD) error {
 	return s.ServerTransportStream.SetTrailer(md)
 }
 
-// endingStream records the cost of a stream, and when its first message is sent.
+// endingStream records the cost of a stream, and the time at which its first message is sent.
 type endingStream struct {
 	grpc.ServerStream
 	a *admission

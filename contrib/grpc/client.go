@@ -20,14 +20,14 @@ import (
 	"github.com/weir-go/weir/outbound"
 )
 
-// UnaryClient returns an interceptor that sends each call once it has its turn at the Gate. The Gate gets the
-// HTTP/2 request of the call: a POST of the full method to the host of the target, with the metadata of the
-// context as header. It does not get credentials of the connection (grpc.WithPerRPCCredentials), so name the
+// UnaryClient returns an interceptor that sends each call once the call has its turn at the Gate. The Gate
+// receives the HTTP/2 request of the call: a POST to the full method at the host of the target, with the outgoing
+// metadata as header. It does not receive credentials of the connection (grpc.WithPerRPCCredentials), so name the
 // account with outbound.Options.Credential.
 //
-// If a call ends with RESOURCE_EXHAUSTED or UNAVAILABLE, and has google.rpc.RetryInfo, or one of
-// grpc-retry-pushback-ms, retry-after and ratelimit in its metadata, all replicas stop for that time. A call
-// that is not sent ends with DEADLINE_EXCEEDED, CANCELLED, RESOURCE_EXHAUSTED if too many calls wait, or
+// If a call ends with RESOURCE_EXHAUSTED or UNAVAILABLE, and its error has google.rpc.RetryInfo, or its metadata
+// has grpc-retry-pushback-ms, retry-after or ratelimit, the calls of this key stop on all replicas for that time. A
+// call that is not sent ends with DEADLINE_EXCEEDED, CANCELLED, RESOURCE_EXHAUSTED if too many calls wait, or
 // UNAVAILABLE if the node is closed. The interceptor sends no call again. If a service config makes the client
 // retry a call, the retry does not wait for a turn.
 func UnaryClient(gate *outbound.Gate) grpc.UnaryClientInterceptor {
@@ -48,8 +48,8 @@ func UnaryClient(gate *outbound.Gate) grpc.UnaryClientInterceptor {
 	}
 }
 
-// StreamClient returns an interceptor like that of UnaryClient, for streams. A stream has a turn, and its
-// messages have none.
+// StreamClient returns an interceptor like that of UnaryClient, for streams. A stream waits for one turn, and its
+// messages do not wait.
 func StreamClient(gate *outbound.Gate) grpc.StreamClientInterceptor {
 	return func(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 		turn, err := gate.Wait(outgoing(ctx, conn.CanonicalTarget(), method))
@@ -64,7 +64,7 @@ func StreamClient(gate *outbound.Gate) grpc.StreamClientInterceptor {
 	}
 }
 
-// outboundStream pauses by the end of a stream.
+// outboundStream is a stream that pauses its key if the stream ends with a refusal.
 type outboundStream struct {
 	grpc.ClientStream
 	turn *outbound.Turn
@@ -88,7 +88,7 @@ func outgoing(ctx context.Context, target, method string) *http.Request {
 	return r.WithContext(ctx)
 }
 
-// pauseBy pauses by the error and the metadata of a call.
+// pauseBy pauses the key of a refused call for the time in its error or its metadata.
 func pauseBy(ctx context.Context, turn *outbound.Turn, err error, header, trailer metadata.MD) {
 	s := status.Convert(err)
 	if s.Code() != codes.ResourceExhausted && s.Code() != codes.Unavailable {
@@ -102,7 +102,7 @@ func pauseBy(ctx context.Context, turn *outbound.Turn, err error, header, traile
 	}
 	md := metadata.Join(header, trailer)
 	if pushback := md.Get("grpc-retry-pushback-ms"); len(pushback) > 0 {
-		if ms, err := strconv.ParseInt(pushback[0], 10, 32); err == nil { // a client must not retry after a negative number
+		if ms, err := strconv.ParseInt(pushback[0], 10, 32); err == nil { // a negative number forbids retries, and pauses nothing
 			turn.Pause(ctx, time.Duration(ms)*time.Millisecond)
 			return
 		}
@@ -110,7 +110,7 @@ func pauseBy(ctx context.Context, turn *outbound.Turn, err error, header, traile
 	turn.PauseBy(ctx, headerOf(md))
 }
 
-// statusOfWait returns the error of a call that has no turn.
+// statusOfWait returns the status of a call whose wait for a turn failed with err.
 func statusOfWait(err error) error {
 	switch {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):

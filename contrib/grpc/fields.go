@@ -13,9 +13,8 @@ import (
 )
 
 // fields contains the header metadata of a call from all Limits that the call passes.
-// Header metadata can be added but not changed, so the first of the Limits sets the
-// metadata of all Limits: when the handler sends the header or its first message, or when
-// the call ends.
+// Header metadata can be added but not changed. So only the first of the Limits sets it, for
+// all Limits: when the handler sends the header or its first message, or when the call ends.
 type fields struct {
 	mu     sync.Mutex
 	header http.Header
@@ -60,8 +59,8 @@ func (f *fields) flush() {
 	_ = f.set(md) // fails if the header has already been sent
 }
 
-// unaryFields is the stream of a unary call. The fields are set before the handler sends
-// the header.
+// unaryFields is the stream of a unary call. It sets the fields before the handler sends the
+// header.
 type unaryFields struct {
 	grpc.ServerTransportStream
 	fields *fields

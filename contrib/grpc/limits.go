@@ -40,11 +40,11 @@ type Options struct {
 	// (weir.Limit.Keep). The source must not be forgeable. Critical must not block.
 	Critical func(context.Context) bool
 
-	// Key returns the key from whose count a call spends; ok is false if the call is not
-	// limited. If key is empty or Key is nil, the call spends from the count of the
-	// client address, or for IPv6 of its /64. A key that looks like an address has a
-	// separate count, as in httplimit. Only ByLimiter uses Key, because rules have their
-	// own keys. Key must not block.
+	// Key returns the key of the count from which a call spends; ok is false if the call is
+	// not limited. If key is empty or Key is nil, the call spends from the count of the
+	// client address, or for IPv6 of its /64. A key that looks like an address has another
+	// count than that address, as in httplimit. Only ByLimiter uses Key, because rules have
+	// their own keys. Key must not block.
 	Key func(context.Context, *rules.Request) (key string, ok bool)
 
 	// Settle returns the cost of a call from a response message, such as a usage field.
@@ -55,9 +55,9 @@ type Options struct {
 	// Settle must not block or change the message.
 	Settle func(response any) (units int64, ok bool)
 
-	// SettleTrailer is the name of trailer metadata with the cost, a decimal number of 0
-	// or more. SettleTrailer may be combined with Settle. If both give a cost, the
-	// trailer is used.
+	// SettleTrailer is the name of the trailer metadata that has the cost, a decimal number
+	// of 0 or more. SettleTrailer may be combined with Settle. If both give a cost, the cost
+	// in the trailer is used.
 	SettleTrailer string
 
 	// Estimate returns the units that ByLimiter reserves for a call with Settle or
@@ -73,27 +73,28 @@ type Options struct {
 
 	NoMetadata bool // if true, the server sends the status but no header metadata
 
-	// Skip reports whether a full method is not limited, such as
-	// /grpc.health.v1.Health/Check. If nil, all methods are limited.
+	// Skip reports whether the calls of a full method, such as /grpc.health.v1.Health/Check,
+	// are not limited. If nil, all methods are limited.
 	Skip func(fullMethod string) bool
 
-	// Logger receives a single warning about calls without an address, which share a key,
-	// such as calls of a proxy on a Unix socket that is not trusted, and a single warning
-	// about calls without a cost. slog.Default if nil.
+	// Logger receives a single warning about calls without an address, because they share a
+	// key: for example, the calls of a proxy on a Unix socket that is not trusted. It also
+	// receives a single warning about calls whose cost is not reported or not settled.
+	// slog.Default if nil.
 	Logger *slog.Logger
 
-	// OnDecision is called with the Outcome of each call and message that met a limit, or is
-	// refused without one, for example by a Block, before the call or message proceeds or is
-	// denied. A call whose client is gone has the Status httplimit.StatusClientGone.
-	// OnDecision must not block, or change the Outcome.
+	// OnDecision is called with the Outcome of each call and message that is subject to a
+	// limit, or that is refused without a limit, for example by a Block. The call or message
+	// proceeds, or is denied, after OnDecision has returned. A call whose client is gone has
+	// the Status httplimit.StatusClientGone. OnDecision must not block, or change the Outcome.
 	OnDecision func(context.Context, *rules.Request, *httplimit.Outcome)
 }
 
 // Limits decide on calls. They are safe for concurrent use, and do not need to be closed.
 type Limits struct {
 	o         Options
-	judge     func(context.Context, *rules.Request, any) (httplimit.Outcome, *admission)
-	ends      bool // set by ByLimiter if each admitted call has a hold or a reservation until its end. New does not set it
+	judge     func(context.Context, *rules.Request, any) (httplimit.Outcome, *admission) // decides on a call or a message
+	ends      bool                                                                       // set by ByLimiter if each admitted call has a hold or a reservation until its end. New does not set it
 	unsettled atomic.Bool
 }
 
@@ -147,8 +148,8 @@ func (o *Options) validMessages() error {
 	return nil
 }
 
-// newWarner returns a function that logs a warning for the first call that has no address and
-// shares a key.
+// newWarner returns a function that logs a warning for the first call that shares a key because
+// it has no address.
 func (o *Options) newWarner() func(context.Context, *rules.Request, *httplimit.Outcome) {
 	log := cmp.Or(o.Logger, slog.Default())
 	var warned atomic.Bool
@@ -281,8 +282,8 @@ func (l *Limits) Unary() grpc.UnaryServerInterceptor {
 }
 
 // Stream returns an interceptor that limits streams, and also their messages if
-// Options.Messages is set. A denied message is the error of the handler's Recv. If the
-// handler continues, the next message is decided independently.
+// Options.Messages is set. If a message is denied, the handler's Recv returns the error. If
+// the handler continues, the next message is decided independently.
 func (l *Limits) Stream() grpc.StreamServerInterceptor {
 	return func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 		if l.skips(info.FullMethod) {
@@ -302,7 +303,7 @@ func (l *Limits) Stream() grpc.StreamServerInterceptor {
 			return err
 		}
 		if a != nil {
-			defer context.AfterFunc(ctx, a.release)() // the client is gone
+			defer context.AfterFunc(ctx, a.release)() // for a client that leaves while the handler still runs
 			defer a.end()
 			stream = &endingStream{stream, a}
 		}
@@ -334,5 +335,6 @@ func (s *limitedStream) RecvMsg(m any) error {
 	return err
 }
 
-// message is passed as the request for a message of a stream, which has no end.
+// message stands for a message of a stream where a call has its request. It tells the function
+// judge that there is no end at which a hold is released or a cost settled.
 type message struct{}

@@ -19,13 +19,13 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// outageRetry is the shortest RetryInfo of an outage, for which the time of recovery is
+// outageRetry is the minimum RetryInfo of a call that fails because of an outage, whose end is
 // not known.
 const outageRetry = time.Second
 
-// admit decides on a call or a message, and adds the header fields of the Outcome to f.
-// The result is the admission to end with the call, or nil, and the error of a denied
-// call.
+// admit decides on a call or a message, and adds the header fields of the Outcome to f. It
+// returns the admission that must end with the call, if there is one, and the error of a
+// denied call.
 func (l *Limits) admit(ctx context.Context, r *rules.Request, request any, f *fields) (a *admission, err error) {
 	o, a := l.judge(ctx, r, request)
 	if len(o.Verdicts) == 0 && o.Status == 0 {
@@ -97,8 +97,8 @@ func violationsOf(o *httplimit.Outcome) (violations []*errdetails.QuotaFailure_V
 	return violations
 }
 
-// httpStatus returns the HTTP status by which rules count an error of a handler. The
-// mapping is that of google.rpc.Code.
+// httpStatus returns the HTTP status of the error of a handler, for rules that count by the
+// status. The mapping is that of google.rpc.Code.
 func httpStatus(err error) int {
 	return cmp.Or(httpStatuses[status.Code(err)], http.StatusInternalServerError)
 }

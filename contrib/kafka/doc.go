@@ -10,8 +10,8 @@
 //
 // The key of a message is the ID in the record, so that all records with the same ID are
 // in the same partition. The producer is idempotent: it does not write a record twice
-// while it runs. Only the goroutine of the audit Log waits for an unavailable broker, for
-// Options.Timeout of package audit at a time. Records that are not acknowledged by then
-// count as failed. Later records are queued and dropped as package audit describes. When
-// the broker is available again, writing continues.
+// while it runs. Only the goroutine of the audit Log waits for an unavailable broker, at
+// most audit.Options.Timeout for each batch. Records that are not acknowledged by then count
+// as failed. Meanwhile, further records are queued, or dropped if the queue is full. When the
+// broker is available again, writing continues.
 package kafkaaudit

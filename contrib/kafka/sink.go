@@ -19,22 +19,22 @@ type Options struct {
 	Brokers []string // "host:port" of at least one broker, which knows the cluster. Required
 	Topic   string   // must exist, unless Client contains kgo.AllowAutoTopicCreation. Required
 
-	// Client contains options of the client: kgo.DialTLSConfig, kgo.SASL, kgo.ClientID,
-	// kgo.ProducerBatchCompression. They follow the options of this package and override
-	// them, except for kgo.ManualFlushing, which the Sink requires.
+	// Client contains options of the client, such as kgo.DialTLSConfig, kgo.SASL,
+	// kgo.ClientID and kgo.ProducerBatchCompression. They override the options of this
+	// package, except for kgo.ManualFlushing, which the Sink requires.
 	Client []kgo.Opt
 }
 
-// The bounds of the records that the client keeps after they were not acknowledged in
-// time. These were sent to a broker that has stopped responding, and the client does not
-// know whether they were stored.
+// Bounds of the records that the client keeps after Write has returned without an
+// acknowledgement of them. They were sent to a broker that stopped responding, and the client
+// does not know whether the broker has stored them.
 const (
 	maxBufferedRecords = 8192
 	maxBufferedBytes   = 16 << 20
 )
 
-// metadataMinAge is how long the client waits before it looks up the leader of a lost
-// partition again. With the default of 5 s, the queue of a Log could fill after each broken
+// metadataMinAge is the minimum time between two requests of the client for the leaders of
+// partitions. With the default of 5 s, the queue of a Log could fill after each broken
 // connection, and records would be dropped.
 const metadataMinAge = time.Second
 
@@ -76,7 +76,7 @@ func New(o Options) (*Sink, error) {
 }
 
 // Write produces a batch, and returns the number of records that brokers have
-// acknowledged. It returns when each record is acknowledged or has failed, or when ctx is
+// acknowledged. Write returns when each record is acknowledged or has failed, or when ctx is
 // done. A record that is not acknowledged by then may be in Kafka nevertheless.
 func (s *Sink) Write(ctx context.Context, batch []audit.Record) (kept int, err error) {
 	records := make([]*kgo.Record, 0, len(batch))
@@ -104,10 +104,10 @@ func (s *Sink) Write(ctx context.Context, batch []audit.Record) (kept int, err e
 	return kept, fmt.Errorf("kafkaaudit: %d of %d records were not acknowledged: %w", len(batch)-kept, len(batch), err)
 }
 
-// tries bounds the attempts to produce a record that failed because of the context of
-// another batch. When the context of the first buffered record of a partition is done,
-// the client fails all buffered records of that partition. So the rest of an abandoned
-// batch can fail the next batch, once.
+// tries bounds the attempts to produce a record. When the context of the first buffered
+// record of a partition is done, the client fails all buffered records of that partition,
+// including records of another batch. So the rest of an abandoned batch can fail the next
+// batch, once.
 const tries = 3
 
 // produce sends records, and waits for their results until ctx is done. It returns the
@@ -145,14 +145,15 @@ func (s *Sink) Close() {
 	s.client.Close()
 }
 
-// answers contains the results of a batch. Results may arrive after produce has returned.
+// answers contains the results of the records of one call of produce. Results may arrive
+// after produce has returned.
 type answers struct {
 	ctx context.Context
 	mu  sync.Mutex
-	all chan struct{} // closed when left is 0
+	all chan struct{} // closed when each record has a result
 
-	left  int // records without a result
-	kept  int
+	left  int           // number of records without a result
+	kept  int           // number of acknowledged records
 	again []*kgo.Record // records that failed because of a context other than ctx
 	first error         // the first error
 }
@@ -174,8 +175,8 @@ func (a *answers) answer(r *kgo.Record, err error) {
 	}
 }
 
-// record returns the Kafka record of a decision. The headers allow a consumer to select
-// records.
+// record returns the Kafka record of an audit record. A consumer can select records by their
+// headers, without parsing the values.
 func record(topic string, r *audit.Record) (*kgo.Record, error) {
 	value, err := json.Marshal(r)
 	if err != nil {

@@ -21,9 +21,10 @@ import (
 // callback reports the last numbers. The error is the error of the meter.
 //
 // All instruments are asynchronous counters and gauges. No attribute contains a key or a
-// client, and the configuration bounds the number of series: the series of a limit appear
-// with its first decision by a source, or as a shadow. Histograms exports the duration of
-// checks, because no asynchronous instrument is a histogram.
+// client, and the configuration bounds the number of series. The series of a limit appear
+// with its first decision: for each source with the first decision of that source, and for
+// shadows with the first decision of a shadow. Histograms exports the duration of checks,
+// because no asynchronous instrument is a histogram.
 //
 // The metrics of two nodes in a process cannot be distinguished: use a separate meter for
 // each node, with metric.WithInstrumentationAttributes.
@@ -57,7 +58,8 @@ type registering struct {
 	err         error // the first error
 }
 
-// observe adds the metrics that are read from an S.
+// observe creates the instruments of metrics that are read from an S, and adds the function that
+// reads them.
 func observe[S any](r *registering, all []metrics.Family[S], stats func() S) {
 	instruments := make([]metric.Float64Observable, len(all))
 	for i, f := range all {
@@ -129,8 +131,8 @@ func (p producer) Produce(context.Context) ([]metricdata.ScopeMetrics, error) {
 	return []metricdata.ScopeMetrics{scoped}, nil
 }
 
-// point returns the data point of a histogram. The buckets of Weir count the values up to
-// each bound, the buckets of OpenTelemetry the values between two bounds.
+// point returns the data point of a histogram. A bucket of Weir counts all values up to its
+// bound, and a bucket of OpenTelemetry only the values between two bounds.
 func (p producer) point(latency weir.Latency, set attribute.Set, now time.Time) metricdata.HistogramDataPoint[float64] {
 	h := metricdata.HistogramDataPoint[float64]{Attributes: set, StartTime: p.begun, Time: now, Count: latency.Count, Sum: latency.Sum.Seconds()}
 	below := uint64(0)

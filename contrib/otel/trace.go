@@ -106,8 +106,8 @@ func (s *span) End(e weir.TraceEvent) {
 	s.Span.End()
 }
 
-// checkAttributes returns the attributes of the checks and of the deciding check: the
-// first limit that denied, or the first limit if no limit denied.
+// checkAttributes returns the attributes of the checks and of the deciding check. That is the
+// first denied check that is not a shadow, or the first check if there is no such denial.
 func checkAttributes(checks []weir.TracedCheck) (attributes []attribute.KeyValue) {
 	if len(checks) == 0 {
 		return nil

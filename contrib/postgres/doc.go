@@ -11,7 +11,7 @@
 //	ON CONFLICT (name) DO UPDATE SET text = EXCLUDED.text;
 //
 // A trigger notifies all Sources of a change, by NOTIFY. A Source listens on a single
-// connection, and also queries the row once in each Options.Poll. The query detects a dead
-// connection, and finds changes without a notification, such as those behind a pooler, on
-// a standby or by logical replication. TCP alone detects a dead connection after minutes.
+// connection, and also queries the row at the interval Options.Poll. The query detects a dead
+// connection, for which TCP alone would need minutes. It also finds changes without a
+// notification: those behind a pooler, on a standby, or by logical replication.
 package pgrules

@@ -23,19 +23,20 @@ var Schema string
 
 const (
 	defaultPoll = 5 * time.Second
-	timeout     = 5 * time.Second
+	timeout     = 5 * time.Second // default of connect_timeout
 )
 
 // Options are the options of [New]. Name is required.
 type Options struct {
 	// Connection is a URL or a list of keys and values, as psql accepts them. It may name
-	// several hosts. The environment (PGHOST, PGPASSWORD, ...) and the files of passwords and
-	// services add what it lacks. Its connect_timeout, 5 s by default, also bounds a query.
-	// Only with sslmode=verify-full is the server authenticated.
+	// several hosts. Missing values come from the environment (PGHOST, PGPASSWORD, ...) and
+	// from the files of passwords and services. The connect_timeout, 5 s by default, also
+	// bounds a query. The server is authenticated only with sslmode=verify-full.
 	Connection string
 	// Name is the name of the row in the table weir_rules.
 	Name string
-	// Poll is the interval of the queries without a notification; 5 s if zero.
+	// Poll is the interval at which the row is queried although no notification has arrived. 0
+	// means 5 s.
 	Poll time.Duration
 }
 
@@ -67,8 +68,8 @@ type connecting struct{}
 var errNoCancel = errors.New("pgrules: the query of a broken connection is not canceled")
 
 // prepare sets the parameters of the connections. The client of Postgres also dials to cancel
-// the query of a broken connection. A Source never does so, because the query is a short one
-// and the host may be gone.
+// the query of a broken connection. prepare prevents this, because the query is short, and the
+// host may be gone.
 func prepare(config *pgconn.Config) {
 	config.ConnectTimeout = cmp.Or(config.ConnectTimeout, timeout)
 	config.RuntimeParams["client_encoding"] = "UTF8"

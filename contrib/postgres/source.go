@@ -27,13 +27,13 @@ const (
 
 // Codes of errors of Postgres.
 const (
-	readOnly = "25006" // a standby has no LISTEN
-	noTable  = "42P01"
+	readOnly = "25006" // of LISTEN on a standby
+	noTable  = "42P01" // of a query without the table
 )
 
-// query returns the version of a row, and its text if the version is not $2. A revision of its
-// own is not enough: after a fail-over or a restored backup, the same revision may have another
-// text.
+// query returns the version of a row, and the text of the row if that version differs from $2. The
+// version has a hash of the text besides the revision: after a fail-over or a restored backup, the
+// same revision may have another text.
 var query = `SELECT version, CASE WHEN version <> $2 THEN left(text, ` + strconv.Itoa(strictyaml.MaxBytes+1) + `) END
 FROM (SELECT text, revision || '-' || left(encode(sha256(convert_to(text, 'UTF8')), 'hex'), 12) AS version
 	FROM weir_rules WHERE name = $1 AND text IS NOT NULL) AS present`
@@ -45,8 +45,8 @@ type Source struct {
 	poll   time.Duration
 
 	conn    *pgconn.PgConn // nil if there is no connection
-	read    time.Time      // time of the last query
-	changed bool           // a notification has arrived since the last query began
+	read    time.Time      // begin of the last query
+	changed bool           // whether a notification has arrived since the last query began
 }
 
 // New returns a Source. The Source connects in Next, so an unavailable server is not an error
@@ -68,9 +68,9 @@ func (s *Source) Name() string {
 	return "postgres://" + host + "/" + s.config.Database + "/weir_rules/" + s.name
 }
 
-// Next returns the present text if its version is not the known one, and otherwise waits for another version. A
-// missing row is an error that wraps fs.ErrNotExist. After any other error, the next call
-// connects again.
+// Next returns the present text as soon as its version differs from the argument known. A missing
+// row is an error that wraps fs.ErrNotExist. After any other error, the next call connects
+// again.
 func (s *Source) Next(ctx context.Context, known string) (rules.Text, error) {
 	for {
 		text, err := s.present(ctx, known)
@@ -89,7 +89,8 @@ func (s *Source) Close() error {
 	return nil
 }
 
-// present returns the version of the row, with the text if the version is not known.
+// present returns the version of the row, and the text of the row if that version differs from
+// known.
 func (s *Source) present(ctx context.Context, known string) (rules.Text, error) {
 	if err := s.connect(ctx); err != nil {
 		return rules.Text{}, err
@@ -108,12 +109,13 @@ func (s *Source) present(ctx context.Context, known string) (rules.Text, error) 
 	return rules.Text{Name: "weir_rules/" + s.name, Bytes: row[1], Version: string(row[0])}, nil
 }
 
-// connect ensures that there is a connection that listens, unless the server is a standby.
+// connect ensures that there is a connection. The connection listens for notifications, unless the
+// server is a standby.
 func (s *Source) connect(ctx context.Context) error {
 	if s.conn != nil {
 		return nil
 	}
-	whole := s.config.ConnectTimeout * time.Duration(2+len(s.config.Fallbacks)) // each host, and LISTEN
+	whole := s.config.ConnectTimeout * time.Duration(2+len(s.config.Fallbacks)) // for each host and for LISTEN
 	limited, cancel := context.WithTimeout(context.WithValue(ctx, connecting{}, true), whole)
 	defer cancel()
 	conn, err := pgconn.ConnectConfig(limited, s.config)
@@ -143,7 +145,8 @@ func (s *Source) await(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// fail closes the connection, and returns the error to report: that of ctx if it is done.
+// fail closes the connection, and returns the error to report: the error of ctx if ctx is done, and
+// otherwise err.
 func (s *Source) fail(ctx context.Context, doing string, err error) error {
 	s.disconnect()
 	if ctx.Err() != nil {
@@ -152,7 +155,7 @@ func (s *Source) fail(ctx context.Context, doing string, err error) error {
 	if codeOf(err) == noTable {
 		err = fmt.Errorf("%w: create it by pgrules.Schema", err)
 	}
-	if op := new(net.OpError); errors.As(err, &op) && op.Source != nil { // the local port differs in each error, so that each error would be logged
+	if op := new(net.OpError); errors.As(err, &op) && op.Source != nil { // with the local port, equal errors would have different texts, and each would be logged
 		err = errors.New(strings.ReplaceAll(err.Error(), op.Source.String()+"->", ""))
 	}
 	return fmt.Errorf("pgrules: %s: %w", doing, err)

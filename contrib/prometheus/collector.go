@@ -13,7 +13,7 @@ import (
 // after node and book are closed.
 //
 // The metrics of two nodes in a process cannot be distinguished: register each node with
-// prometheus.WrapRegistererWith and a label that differs.
+// prometheus.WrapRegistererWith and another value of a label.
 func New(node *weir.Node, book *rules.Book) prometheus.Collector {
 	var c collectors
 	if node != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/weir-go/weir/contrib/internal/metrics"
 )
 
-// families collects the metrics of a reading of an S.
+// families is a collector of the metrics that are read from an S.
 type families[S any] struct {
 	all   []metrics.Family[S]
 	descs []*prometheus.Desc

@@ -22,16 +22,16 @@ const (
 	// generations is the number of snapshots that are kept of each node.
 	generations = 2
 	// keepFor is how long a Bucket keeps snapshots that their node does not replace. The
-	// time exceeds the longest calendar window, so a removed snapshot contains no count of
-	// a calendar limit that still matters.
+	// time exceeds the longest calendar window, a month, so a removed snapshot contains no
+	// units of a calendar limit that still count.
 	keepFor = 40 * 24 * time.Hour
 	// sweepEvery is the interval at which a Bucket looks for outdated snapshots of other
 	// nodes.
 	sweepEvery = 24 * time.Hour
-	// maxSwept bounds the objects of other nodes that a Save removes. The next Save
-	// continues.
+	// maxSwept bounds the objects of other nodes that one Save removes. The next Save
+	// removes further objects.
 	maxSwept = 1000
-	// maxListed bounds the objects under a prefix, and so the memory of a listing.
+	// maxListed bounds the number of objects under a prefix, and so the memory of a listing.
 	maxListed = 100_000
 	// cleanupTimeout bounds the abort of an upload that failed.
 	cleanupTimeout = 2 * time.Second
@@ -54,22 +54,22 @@ type Bucket struct {
 
 var _ snapshot.Store = (*Bucket)(nil)
 
-// Close closes idle connections. A running Save or Load continues.
+// Close closes the idle connections. A running Save or Load continues.
 func (b *Bucket) Close() error {
 	b.transport.CloseIdleConnections()
 	return nil
 }
 
-// Save stores the data that write writes as the newest snapshot of the node. If write or
-// its writer returns an error, Save returns that error, and nothing changes in the
-// bucket.
+// Save calls the function write, and stores the written bytes as the newest snapshot of the
+// node. If write or its writer returns an error, Save returns that error, and nothing changes
+// in the bucket.
 //
 // If the response to the last request of an upload is lost, Save sends the request again,
-// and recognises a snapshot that the first attempt has saved. If each response is lost,
+// and recognises a snapshot that the first attempt has saved. If every response is lost,
 // Save returns an error, and the bucket contains either the whole snapshot or no part. If
-// the snapshot is saved but an outdated object cannot be removed, the error states so. If
-// the server denies removals to these credentials, Save returns no error: the bucket then
-// needs a rule that expires objects.
+// the snapshot is saved but an outdated object cannot be removed, Save returns an error that
+// states so. If the server does not permit removals with these credentials, Save returns no
+// error, and the bucket needs a rule that expires objects.
 //
 // Save ends before the deadline of ctx. If ctx is cancelled, Save returns at most 2 s
 // later, after an attempt to abort the upload.
@@ -99,8 +99,8 @@ func (b *Bucket) Save(ctx context.Context, node string, write func(w io.Writer) 
 	return nil
 }
 
-// reserve returns a context that leaves a tenth of the time of ctx, at most
-// cleanupTimeout, for aborting an upload.
+// reserve returns a context that ends before the deadline of ctx. The time between them is for
+// aborting an upload: a tenth of the time until the deadline, at most cleanupTimeout.
 func reserve(ctx context.Context) (context.Context, context.CancelFunc) {
 	deadline, has := ctx.Deadline()
 	if !has {
@@ -110,9 +110,10 @@ func reserve(ctx context.Context) (context.Context, context.CancelFunc) {
 }
 
 // Load calls the function read sequentially, with the newest snapshot of each node for which the
-// function mine reports true. If read returns an error, or the object cannot be read, Load tries the
-// previous snapshot of the node, if there is one. The errors are joined, each with its
-// key, and nil if there is no snapshot. Once ctx is done, Load reads no more snapshots.
+// function mine returns true. If read returns an error, or the object cannot be read, Load tries
+// the previous snapshot of the node, if there is one. Load returns all errors joined, each with the
+// key of its object, and nil if there is no snapshot. Once ctx is done, Load reads no more
+// snapshots.
 func (b *Bucket) Load(ctx context.Context, mine func(node string) bool, read func(node string, r io.Reader) error) error {
 	entries, err := b.List(ctx)
 	if err != nil {
@@ -137,13 +138,13 @@ func (b *Bucket) Load(ctx context.Context, mine func(node string) bool, read fun
 	return errors.Join(errs...)
 }
 
-// List returns the snapshots of all nodes, sorted by node, the newest first. Path is the
-// key without the prefix, as [Bucket.Get] expects it.
+// List returns the snapshots of all nodes, sorted by node, the newest of a node first. The
+// field Path of an Entry is the key without the prefix, as [Bucket.Get] expects it.
 func (b *Bucket) List(ctx context.Context) ([]snapshot.Entry, error) { return b.list(ctx, "") }
 
-// Get calls the function read with the snapshot at a Path of [Bucket.List], and returns the error of
-// read. The error is fs.ErrNotExist if the object does not exist, for example because a
-// node has replaced the snapshot.
+// Get calls the function read with the snapshot at a Path of [Bucket.List], and returns the error
+// of read. If the object does not exist, for example because newer snapshots have replaced it, the
+// error is fs.ErrNotExist.
 func (b *Bucket) Get(ctx context.Context, path string, read func(r io.Reader) error) error {
 	key := b.prefix + path
 	err := b.request(ctx, func(ctx context.Context, silence *time.Timer) error {
@@ -167,7 +168,7 @@ func (b *Bucket) Get(ctx context.Context, path string, read func(r io.Reader) er
 	return nil
 }
 
-// reader runs a timer during each Read.
+// reader restarts the timer silence for each Read, and stops the timer between two of them.
 type reader struct {
 	body    io.Reader
 	silence *time.Timer
@@ -180,8 +181,9 @@ func (r *reader) Read(p []byte) (int, error) {
 	return r.body.Read(p)
 }
 
-// request calls do with a context that also ends when the timer fires. The timer is set
-// to the timeout of a request. The error contains the reason why the context ended.
+// request calls the function do with a timer, and with a context that also ends when the timer
+// fires. The timer is set to the timeout of a request, and do may reset it. The error contains the
+// reason for which the context ended.
 func (b *Bucket) request(ctx context.Context, do func(ctx context.Context, silence *time.Timer) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -194,8 +196,8 @@ func (b *Bucket) request(ctx context.Context, do func(ctx context.Context, silen
 	return err
 }
 
-// list returns the snapshots whose keys begin with the prefix and under, sorted by node,
-// the newest first. Other objects are left out.
+// list returns the snapshots whose keys begin with the prefix of the Bucket followed by under. They
+// are sorted by node, the newest of a node first. Other objects are left out.
 func (b *Bucket) list(ctx context.Context, under string) (entries []snapshot.Entry, err error) {
 	listed := 0
 	err = b.request(ctx, func(ctx context.Context, silence *time.Timer) error {
@@ -251,9 +253,9 @@ func (b *Bucket) clean(ctx context.Context, saved string, older []snapshot.Entry
 	return errors.Join(errs...)
 }
 
-// sweep removes the snapshots of nodes that have saved no snapshot for keepFor, and
-// aborts abandoned uploads. The time is measured from the moment at which the server
-// stored saved, so that the clock of this machine does not matter.
+// sweep removes the snapshots of nodes that have saved no snapshot for keepFor, and aborts
+// uploads that are older than sweepEvery. Both times end when the server stored the snapshot
+// saved, so that the clock of this machine does not matter.
 func (b *Bucket) sweep(ctx context.Context, saved string) error {
 	entries, err := b.List(ctx)
 	if err != nil {
@@ -285,7 +287,7 @@ func (b *Bucket) sweep(ctx context.Context, saved string) error {
 	return nil
 }
 
-// remove deletes the snapshot at a path.
+// remove removes the snapshot at a path.
 func (b *Bucket) remove(ctx context.Context, path string) error {
 	key := b.prefix + path
 	err := b.request(ctx, func(ctx context.Context, _ *time.Timer) error {
@@ -297,8 +299,9 @@ func (b *Bucket) remove(ctx context.Context, path string) error {
 	return nil
 }
 
-// abortUploads aborts the uploads of snapshots under a key that began before the given time,
-// or all of them if the time is zero, but at most maxSwept.
+// abortUploads aborts at most maxSwept uploads of snapshots whose keys begin with the prefix of the
+// Bucket followed by under. If the argument before is not zero, it aborts only uploads that began
+// before that time.
 func (b *Bucket) abortUploads(ctx context.Context, under string, before time.Time) error {
 	var uploads []minio.ObjectMultipartInfo
 	err := b.request(ctx, func(ctx context.Context, silence *time.Timer) (err error) {
@@ -328,8 +331,8 @@ func (b *Bucket) abortUploads(ctx context.Context, under string, before time.Tim
 	return nil
 }
 
-// unlessRefused returns nil for the error of a server that does not implement a request
-// or denies the request to these credentials, and for an upload that no longer exists.
+// unlessRefused returns err. But it returns nil if the server does not implement the request, if
+// the server does not permit the request with these credentials, or if the upload no longer exists.
 func unlessRefused(err error) error {
 	response := minio.ToErrorResponse(err)
 	switch response.StatusCode {

@@ -7,9 +7,9 @@
 //	node, err := weir.Start(ctx, weir.Config{Snapshots: bucket})
 //
 // A snapshot is the object PREFIX/NODE/GENERATION.snapshot. GENERATION is a number of 20
-// digits that counts the snapshots of the node, so names sort by age. A Bucket never
-// writes an object twice, and an upload becomes visible as a whole. So a reader always
-// sees a complete snapshot, even if its writer fails.
+// digits that counts the snapshots of the node, so the names of a node sort by age. A Bucket
+// writes each object once, and an upload becomes visible as a whole. So a reader always sees
+// a complete snapshot, even if its writer fails.
 //
 // Each cluster needs its own Prefix. If two processes save the same object at once, the
 // server keeps the first, and the second Save returns an error: the request that makes an

@@ -15,9 +15,9 @@ const (
 	maxEscaped = 255
 )
 
-// plain contains the bytes that need no escape in an object key or in a URL, except for
-// the underscore, which begins an escape. So a proxy or server never decodes an escape of
-// this package.
+// plain contains the bytes that need no escape in an object key or in a URL, without the
+// underscore. The underscore begins an escape of this package, so that proxies and servers, which
+// decode %, never decode such an escape.
 const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-."
 
 // escape returns the part of a key that represents the name of a node. Bytes that are not

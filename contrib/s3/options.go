@@ -30,7 +30,8 @@ const (
 	maxParts         = 10_000
 	// maxPrefix leaves room for the name of a node within the 1,024 bytes of a key.
 	maxPrefix = 512
-	// attempts is how often the client sends a request if the error may be transient.
+	// attempts is the maximum number of times that the client sends a request, if the errors
+	// may be transient.
 	attempts = 3
 	// pauseBetween is the pause after the first attempt at a part; the next pause is
 	// twice as long.
@@ -51,32 +52,31 @@ type Options struct {
 	// transit.
 	Endpoint string
 	// Region is the region of the bucket. The default is AWS_REGION or AWS_DEFAULT_REGION
-	// of the environment. If both are empty, the server is asked, for which AWS needs the
-	// permission s3:GetBucketLocation.
+	// of the environment. If both are empty, the client asks the server for the region, which
+	// needs the permission s3:GetBucketLocation on AWS.
 	Region string
 	// VirtualHost sends requests to BUCKET.HOST in place of HOST/BUCKET, as some servers
 	// require. Requests to AWS always use BUCKET.HOST.
 	VirtualHost bool
 	// TLS is for an Endpoint whose certificate is not signed by the system's roots, or
-	// that requires a client certificate. The default is TLS 1.2 or later with the
-	// system's roots, or with the roots in the file SSL_CERT_FILE of the environment.
+	// that requires a client certificate. The default is TLS 1.2 or later, with the system's
+	// roots or, if the environment has SSL_CERT_FILE, with the roots in that file.
 	TLS *tls.Config
 
-	// Credentials sign requests, as credentials.NewStaticV4 returns them. By default they
-	// are found in AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN of the
-	// environment, in ~/.aws/credentials or AWS_SHARED_CREDENTIALS_FILE by AWS_PROFILE, or
-	// at the service for the role of the pod (AWS_WEB_IDENTITY_TOKEN_FILE and AWS_ROLE_ARN,
-	// or EKS Pod Identity), of the ECS task or of the EC2 machine, in this order.
-	// Credentials are renewed before they expire.
+	// Credentials sign requests; see credentials.NewStaticV4. If nil, the client uses the first
+	// of these: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN of the
+	// environment; the profile AWS_PROFILE in ~/.aws/credentials or AWS_SHARED_CREDENTIALS_FILE;
+	// the role of the pod (AWS_WEB_IDENTITY_TOKEN_FILE and AWS_ROLE_ARN, or EKS Pod Identity),
+	// of the ECS task, or of the EC2 machine. Credentials are renewed before they expire.
 	Credentials *credentials.Credentials
 
 	// MaxBytes bounds a snapshot: Save returns an error if the snapshot is larger, and
 	// Load refuses a larger object. 0 means 16 GiB. The maximum is 78 GiB, the size of
 	// 10,000 parts.
 	MaxBytes int64
-	// RequestTimeout bounds each attempt to upload a part of 8 MiB, each other request
-	// together with its repetitions, and in a listing and in a download the silence of the
-	// server. 30 s if 0.
+	// RequestTimeout bounds each attempt to upload a part of 8 MiB, and each other request
+	// together with its retries. In a listing and in a download, it bounds only the time for
+	// which the server sends nothing. 0 means 30 s.
 	RequestTimeout time.Duration
 }
 

@@ -15,9 +15,9 @@ import (
 	"github.com/minio/minio-go/v7"
 )
 
-// upload is the writer of a snapshot, and holds a part in memory. A snapshot that fits
-// into a part is sent with a single request. A larger snapshot is a multipart upload,
-// which begins with the second part.
+// upload is the writer of a snapshot, and holds one part in memory. A snapshot that fits into
+// one part is sent with a single request. A larger snapshot is a multipart upload, which begins
+// when the data exceeds the first part.
 type upload struct {
 	*Bucket
 	ctx   context.Context
@@ -30,8 +30,8 @@ type upload struct {
 	err   error // the first error, which all later Writes return
 }
 
-// upload creates an object from the data that write writes. A failed upload is aborted,
-// by the deadline of whole and within cleanupTimeout.
+// upload creates an object from the data that the function write writes. If that fails, upload
+// aborts it, within cleanupTimeout and before the deadline of the context whole.
 func (b *Bucket) upload(ctx, whole context.Context, key string, write func(w io.Writer) error) error {
 	u := &upload{Bucket: b, ctx: ctx, key: key, token: rand.Text(), part: make([]byte, 0, b.partBytes), left: b.maxBytes}
 	complete := false
@@ -51,7 +51,7 @@ func (b *Bucket) upload(ctx, whole context.Context, key string, write func(w io.
 	return err
 }
 
-// Write sends a full part when more data follows.
+// Write adds p to the part. When the part is full and more data follows, Write sends the part.
 func (u *upload) Write(p []byte) (n int, err error) {
 	if int64(len(p)) > u.left && u.err == nil {
 		u.err = fmt.Errorf("the snapshot has more than %d bytes: raise Options.MaxBytes", u.maxBytes)
@@ -114,7 +114,7 @@ func (u *upload) put(do func(ctx context.Context, body io.Reader) error) error {
 	}
 }
 
-// isTransient reports whether the next attempt can succeed.
+// isTransient reports whether another attempt may succeed.
 func isTransient(err error) bool {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return false

@@ -79,7 +79,8 @@ type Exchange[C any] struct {
 	C      C
 }
 
-// ReadCaller sets the User, APIKey, Tier, Claims and Critical of r. Under ByLimiter the User is the key.
+// ReadCaller sets the fields User, APIKey, Tier, Claims and Critical of r. If the option Key is
+// set, as ByLimiter permits, User has its key.
 func (e *Exchange[C]) ReadCaller(r *rules.Request) {
 	o := &e.Limits.FrameworkOptions
 	for _, option := range [...]struct {
@@ -114,8 +115,8 @@ func (e *Exchange[C]) Settle(rule *rules.Rule, ended *httplimit.Ended) (units in
 	return e.Limits.FrameworkOptions.Settle(e.C, rule, ended)
 }
 
-// SetFields sets the named fields of h to the values of the same index. The values share
-// an array, so appending a line to a field copies its value.
+// SetFields sets the named fields of h to the values of the same index. The fields share the
+// array of values. Each has no capacity beyond its value, so appending to a field copies it.
 func SetFields(h http.Header, names, values []string) {
 	for i, name := range names {
 		h[name] = values[i : i+1 : i+1]

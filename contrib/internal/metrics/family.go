@@ -17,22 +17,22 @@ type Kind uint8
 const (
 	Counter   Kind = iota // rises, from zero at the start of the node
 	Gauge                 // rises and falls
-	Histogram             // distributed over weir.LatencyBounds
+	Histogram             // has a bucket for each of weir.LatencyBounds
 )
 
-// Family is a metric with all its series, read from an S.
+// Family is a metric with all its series, whose values are read from an S.
 type Family[S any] struct {
 	Name, Help string
 	Kind       Kind
 	Labels     []string
 	Read       func(s *S, emit Emit)
-	Spread     func(s *S, emit EmitSpread) // used in place of Read by a Histogram
+	Spread     func(s *S, emit EmitSpread) // replaces Read if Kind is Histogram
 }
 
-// Emit receives a series: the value, and the values of the labels of the family.
+// Emit is called for each series, with its value and the values of its labels.
 type Emit func(value float64, labels ...string)
 
-// EmitSpread receives a series of a histogram.
+// EmitSpread is called for each series of a histogram, with the values of its labels.
 type EmitSpread func(of weir.Latency, labels ...string)
 
 func gauge[S any, N number](name, help string, read func(s *S) N) Family[S] {

@@ -12,7 +12,7 @@ import (
 	"github.com/weir-go/weir/internal/buildinfo"
 )
 
-// NodeStats is a reading of a node.
+// NodeStats is the data of a node's metrics at one moment.
 type NodeStats struct {
 	weir.Stats
 	Ready   bool
@@ -41,7 +41,7 @@ var ofNode = []Family[NodeStats]{
 		}},
 	{Name: "weir_decisions_total", Help: "Decisions about the checks of this node, by source and outcome.",
 		Kind: Counter, Labels: []string{"source", "outcome"}, Read: func(s *NodeStats, emit Emit) {
-			// The names end after the last source.
+			// The first value that has the text of an unknown source comes after the last source.
 			for source := weir.Owner; source.String() != weir.Source(255).String(); source++ {
 				o := s.Decisions[source]
 				emit(float64(o.Allowed), source.String(), "allowed")

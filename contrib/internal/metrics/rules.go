@@ -37,9 +37,10 @@ type RuleDenials struct {
 	ByTier []rules.TierDenials
 }
 
-// ReadDenials returns the denials of each rule in force, including rules without
-// denials. The result contains weir.OtherLimits if these limits have denied a check,
-// because they can include limits of rules.
+// ReadDenials returns the denials of each rule in force, including rules without denials.
+// Limits beyond the bound of weir.Stats are counted together as weir.OtherLimits. If these
+// have denied a check, the result contains weir.OtherLimits, because limits of rules can be
+// among them.
 func ReadDenials(node *weir.Node, book *rules.Book) RuleDenials {
 	denials, stats, now := make(map[string]Denials), node.Stats(), book.Current()
 	for _, of := range now.Outcomes(stats) {

@@ -1,5 +1,5 @@
-// Package sourcetest tests sources of rules with the real server that they read from. The server is
-// slow, silent, and down and back.
+// Package sourcetest tests a source of rules with the real server from which the source reads. In
+// the tests, the server is slow, or silent, or stops and starts again.
 package sourcetest
 
 import (
@@ -25,7 +25,7 @@ type Source interface {
 	Close() error
 }
 
-// Store is a server with the text of the rules. The text is at one place, such as a key.
+// Store is a server that stores the text of the rules at one place, such as a key.
 type Store struct {
 	Addr string // address of the server
 
@@ -37,8 +37,8 @@ type Store struct {
 	Stop   func(t *testing.T)              // stops the server as a crash would
 	Start  func(t *testing.T)              // starts the stopped server, and waits until it serves
 
-	Password string // with which the Sources connect
-	Client   string // a part of the import path of the client, by which its goroutines are found
+	Password string // password with which the Sources connect
+	Client   string // a part of the import path of the client, which the stacks of its goroutines contain
 }
 
 const (
@@ -47,7 +47,7 @@ const (
 	enough = 30 * time.Second       // a timeout that only a fault exceeds
 )
 
-// Run runs the tests. Each begins with a running server.
+// Run runs the tests. Each test begins with a running server.
 func Run(t *testing.T, s Store) {
 	t.Run("ChangesArrive", func(t *testing.T) { testChanges(t, s) })
 	t.Run("ThreeNodesApplyChangeWithinSecond", func(t *testing.T) { testNodes(t, s) })
@@ -81,7 +81,8 @@ func RequireText(t *testing.T, source rules.Source, known string, version int) r
 	return text
 }
 
-// checkText requires that Next has returned the text of the given version.
+// checkText requires that a Text of Next has the rules of the given version, and another version
+// than known.
 func checkText(t *testing.T, text rules.Text, known string, version int) {
 	t.Helper()
 	expect(t, string(text.Bytes) == Text(version), "the text is %q, not that of version %d", text.Bytes, version)
@@ -217,7 +218,7 @@ func awaitText(t *testing.T, source rules.Source, version int) (text rules.Text)
 	return text
 }
 
-// A silent server keeps the connection. Only the poll notices.
+// A silent server keeps the connection open and sends nothing. Only the poll detects that.
 func testSilent(t *testing.T, s Store) {
 	s.Put(t, Text(1))
 	proxy := lab.StartProxy(t, s.Addr)
@@ -269,7 +270,8 @@ func testClose(t *testing.T, s Store) {
 	}
 }
 
-// runs reports whether a goroutine executes a function of a package.
+// runs reports whether the stack of a goroutine contains the given text, such as a package or a
+// method.
 func runs(path string) bool {
 	stacks := make([]byte, 1<<20)
 	return strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), path)

@@ -88,7 +88,7 @@ func (s *stage) endAbsences() (all []absence) {
 func checkAbsences(r *trial, broken func(time.Duration, string, ...any)) {
 	for _, a := range r.Absences {
 		c := r.courses[r.Scenario.Nodes[a.By].Region]
-		since := never // when they became connected to each other for certain
+		since := never // when the two nodes became connected to each other for certain
 		for i := range c.eras {
 			e := &c.eras[i]
 			switch {

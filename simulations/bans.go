@@ -10,12 +10,15 @@ import (
 const (
 	// repeating is how long a node repeats that a key is banned or paused without asking the owner.
 	repeating = 10 * time.Second
-	// A ban survives a crash of its owner once it is older than banCopying and a round trip.
+	// A ban survives a crash of its owner if the ban is older than banCopying and a
+	// round trip.
 	banCopying = 200 * time.Millisecond
 )
 
-// checkBanned checks for each key and region that a ban or a pause lasts until the end that callers were told, and
-// that no ban begins before there were enough denials. A step of a clock moves the ends of bans.
+// checkBanned checks for each key and region that a ban or a pause lasts until the end
+// that callers were told, and that no ban begins before there were enough denials. It
+// checks nothing if nodes may evict counts, or if a clock steps, which moves the ends of
+// bans.
 func checkBanned(r *trial, broken func(time.Duration, string, ...any)) {
 	if r.mayEvict() || slices.ContainsFunc(r.Scenario.Faults, func(f Fault) bool { return f.Kind == FaultSkew }) {
 		return
@@ -101,8 +104,8 @@ func checkDenials(course *course, a *asks, checks []*Check, broken func(time.Dur
 	}
 }
 
-// keepsBans reports whether a ban that began before a span is in force in the whole span: only nodes
-// that join, leave in order or crash change anything.
+// keepsBans reports whether a ban that began before a span must be in force in the whole
+// span. Nodes that join, leave in order or crash do not end a ban.
 func (c *course) keepsBans(l *weir.Limit, from, to time.Duration) bool {
 	s := c.situation(l, from, to)
 	slow := slices.ContainsFunc(c.eras, func(e era) bool { return e.slow > 0 && e.from < to && e.to+c.settle > from })

@@ -9,9 +9,9 @@ import (
 	"github.com/weir-go/weir/internal/bounds"
 )
 
-// situation contains the number of events of each kind, during a window and for a short time before
-// it. For a Global limit, it describes the regions together. If checks time out because of a pause,
-// Late includes the pause once.
+// situation contains the number of events of each kind, during a window and for a short
+// time before it. For a Global limit, it describes the regions together. If pauses are so
+// long that checks may time out, Late is greater by one.
 type situation struct {
 	bounds.Situation
 	moves int  // starts, and leaves in order
@@ -92,7 +92,7 @@ func (c *course) situation(l *weir.Limit, from, to time.Duration) (s situation) 
 			s.Nodes = max(s.Nodes, e.nodes())
 		}
 		if e.unaware == e.sides {
-			s.Strangers = max(s.Strangers, e.unaware-1) // L includes one of them
+			s.Strangers = max(s.Strangers, e.unaware-1) // the limit itself covers one of these sides
 		} else {
 			s.Strangers = max(s.Strangers, e.unaware)
 		}

@@ -155,8 +155,8 @@ func drawChart(j *Journal) ([]byte, error) {
 }
 
 // placeNames returns the names of the sides, by place. A name lists the nodes of the side
-// if these are the same in each split. An undivided region has the first
-// place, too.
+// if these are the same in each split. The units of a region without a split have the
+// first place, too.
 func (a *asks) placeNames(places int, lasts time.Duration) []string {
 	if a.planet != nil {
 		return a.planet.names
@@ -203,7 +203,8 @@ type sample struct {
 	situation         // the situation in that Per
 }
 
-// mostSides is the maximum length of sample.sides. The last element adds up further sides.
+// mostSides is the maximum length of sample.sides. The last element is the sum over all
+// further sides.
 const mostSides = 4
 
 // samples returns n+1 samples at equal intervals from the start of the scenario to its end.

@@ -23,8 +23,8 @@ const (
 	maxFaults  = 10_000
 	maxRepeats = 10_000
 	maxAsks    = 20_000_000
-	maxClock   = 30 * 24 * time.Hour // maximum sum of the steps of a clock
-	maxEvery   = time.Minute         // from a pause of a slow node to the next
+	maxClock   = 30 * 24 * time.Hour // maximum sum of the steps of one clock
+	maxEvery   = time.Minute         // maximum time from one pause of a slow node to the next
 )
 
 // validName matches names that hosts and metrics may have, and that YAML reads as text.
@@ -62,8 +62,8 @@ func (c *checker) checkSettings() {
 	if s.Snapshots != 0 {
 		config.Snapshots, config.SnapshotEvery = disk{}, s.Snapshots
 	}
-	// Each region's nodes have the same shares: the library checks those of the first
-	// region.
+	// The nodes of all regions have the same shares, so it is enough that the library
+	// checks those of the first region.
 	if names := s.regions(); s.RegionShares != nil && len(names) > 0 {
 		config.Bind, config.Region, config.Regions, config.RegionShares = "localhost:0", names[0], make(map[string][]string), s.RegionShares
 		for _, name := range names[1:] {

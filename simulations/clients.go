@@ -15,8 +15,8 @@ const (
 	expiryWithin = 100 * time.Millisecond
 	// renewals is the number of times that a client renews its hold within a ttl.
 	renewals = 3
-	// abandonsOf is the number of clients of which one stops renewing its hold without a
-	// release.
+	// abandonsOf is the number of clients among which, on average, one abandons its
+	// hold: this client neither renews nor releases the hold.
 	abandonsOf = 8
 )
 

@@ -44,13 +44,13 @@ type era struct {
 	roster    int  // number of hosts that have started and not left, or Expect if that is more; the n of the guarantees
 	leftApart bool // a member left while the region was not calm: a side that has not heard of the leave still counts the member
 	missing   bool // a member of the roster is on no side
-	mute      bool // such a member runs, but cannot report its present and earlier admissions
+	mute      bool // a missing member runs, but cannot report its present and earlier admissions
 	// unaware is how many sides may assume that they are whole although other members
 	// live. They have not met any of these members, or may forget some of them before the
 	// era ends.
 	unaware  int
 	weighs   []bool          // whether each node has points for certain
-	partial  bool            // some running nodes are not directly connected to each other, or may not have their counts
+	partial  bool            // two running nodes are not directly connected to each other, or a member is missing and a running node may not have received its counts
 	slow     int             // number of nodes with a link on which checks may time out
 	hears    [][]bool        // indexed by two nodes: the first is connected to the second for certain
 	pauses   []time.Duration // length of each node's pauses
@@ -59,7 +59,7 @@ type era struct {
 	strained bool            // pauses are so long that a check may time out if it has first waited for a member that did not answer
 }
 
-// kind is the condition of the guarantees table that an event causes.
+// kind is the condition, in the table of docs/guarantees.md, that an event causes.
 type kind uint8
 
 const (
@@ -76,7 +76,7 @@ type event struct {
 	kind     kind
 	from, to time.Duration
 	node     int           // -1 for an event of links
-	by       time.Duration // length of a step
+	by       time.Duration // length of the step of a clock
 	fresh    bool          // for a kill: possibly no other member has the counts of the node
 	alone    bool          // for a leave: possibly the node reaches no member to hand over to, and decides alone
 	spell    int           // number of the freeze: the events of a freeze have the same number
@@ -164,18 +164,18 @@ func (s *Scenario) extraNoticeTime(pause time.Duration) (longest time.Duration) 
 }
 
 // noticeTime bounds the time in which a node that is paused periodically finds a silent
-// member missing. The time between two looks is 100 ms and the pauses between them. The
-// node counts 120 ms of this time, because it did not run for the rest. The member is
-// missing after 800 ms, and a millisecond more for each millisecond of a pause, at most
-// a second more. The last look must not be late.
+// member missing. The time between two checks for silence is 100 ms and the pauses in
+// between. The node counts only 120 ms of this time, because it did not run for the rest.
+// The member is missing after 800 ms, plus the length of a pause but at most a second.
+// The last check must not be late.
 func noticeTime(pause, every time.Duration) time.Duration {
 	const plan, silent = 100 * time.Millisecond, 800 * time.Millisecond
 	if pause < detect.DelayTolerance {
 		return time.Second
 	}
 	limit := silent + min(pause, time.Second)
-	looks := limit/(plan+detect.DelayTolerance) + 2 // rounded up, and a look more
-	most := looks * (plan + pause)                  // a pause between two looks
+	looks := limit/(plan+detect.DelayTolerance) + 2 // rounded up, and one more check
+	most := looks * (plan + pause)                  // with one pause between two checks
 	in := limit + 2*plan + pause
 	for pauses := time.Duration(1); in < most && in > pauses*every; pauses++ {
 		in += pause
@@ -232,8 +232,8 @@ func (w *world) strike(at time.Duration, faults []Fault) {
 		if heals {
 			settle = w.settle
 		}
-		// Each side that appears or disappears has the whole limit until the members have
-		// noticed the change.
+		// Each side that appears or disappears may spend the whole limit until
+		// the members have noticed the change.
 		_, was := sidesOf(before)
 		_, is := sidesOf(w.edges())
 		for range max(1, is-was, was-is) {
@@ -260,9 +260,9 @@ func (w *world) strike(at time.Duration, faults []Fault) {
 	}
 }
 
-// addedSides returns the number of sides that were added because members ended or froze
-// that were the only path between other members. The argument before is an earlier result
-// of edges. Nodes that have started or become slower do not count.
+// addedSides returns the number of additional sides. A side is added when a member ends
+// or freezes that was the only path between other members. The argument before is an
+// earlier result of edges. Nodes that have started or become slower do not count.
 func (w *world) addedSides(before [][]bool) int {
 	now := w.edges()
 	rest := relation(len(before), func(i, j int) bool { return before[i][j] && now[i][i] && now[j][j] })
@@ -277,9 +277,9 @@ func (w *world) addedSides(before [][]bool) int {
 	return sides - len(stay)
 }
 
-// apply records the effects of a fault on a node. If the region is not calm, a node
-// that starts or leaves also changes connectivity, because no member may be there to send
-// counts or to take over.
+// apply records the effects of a fault on a node. If the region is not calm, a node that
+// starts or leaves also changes connectivity, because there may be no member that sends
+// counts or takes over.
 func (w *world) apply(at time.Duration, f Fault, i int, calm bool) {
 	add := func(k kind, lasts time.Duration) *event {
 		w.events = append(w.events, event{kind: k, from: at, to: at + lasts, node: i})
@@ -371,9 +371,9 @@ func (w *world) isCalm(at time.Duration) bool {
 // disconnected after 800 ms without an answer.
 const disconnectingTrip = 450 * time.Millisecond
 
-// pauseDelay returns how much longer a round trip takes because its ends are paused. Like a
-// process, a simulated member handles after a pause the timers that were due meanwhile, and all
-// messages that arrived. If the frames are real, the timers are not stopped by a pause.
+// pauseDelay returns how much longer a round trip takes because its ends are paused.
+// After a pause, a simulated member handles the timers that were due and all messages
+// that arrived, like a process. With real gossip, a pause does not stop the timers.
 func (w *world) pauseDelay(i, j int) time.Duration {
 	if w.scenario.Gossip {
 		return w.pauses[i] + w.pauses[j]
@@ -518,10 +518,11 @@ func (w *world) forget(e *era) {
 	}
 }
 
-// knowsMissing reports whether a node on the side of i has met a running node that is
-// elsewhere. In that case the side knows that a member is missing: it has only its share,
-// and a node that joins it has no weight. A node that the side has not met has joined
-// other members meanwhile, and has no weight there either, unless all these are alike.
+// knowsMissing reports whether a node on the side of node i has met a running node that
+// is not on this side. In that case the side knows that a member is missing. So the side
+// has only its share, and a node that joins this side has no points. A node that the side
+// has not met has joined other members meanwhile. There, this node has no points either,
+// unless those members, too, know of no missing member.
 func (w *world) knowsMissing(side []int, i int) bool {
 	return slices.ContainsFunc(w.members, func(k int) bool {
 		return side[k] == side[i] && slices.ContainsFunc(w.members, func(j int) bool {
@@ -613,7 +614,8 @@ func (c *course) disturbedSpans() (spans []span) {
 	return spans
 }
 
-// longestWait returns the longest time that a node waits for a connected node.
+// longestWait returns the longest time that a node waits for the answer of a connected
+// node.
 func (c *course) longestWait(e *era) (longest time.Duration) {
 	for _, i := range c.members {
 		longest = max(longest, e.trips[i]+2*c.longestPause(e.from, e.to, c.members...))

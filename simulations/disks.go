@@ -32,8 +32,8 @@ type snapshotLoad struct {
 	ran    time.Duration // when that node ran; never if it has not run
 }
 
-// disk is the part of the disks that one host sees: the snapshots of its region if they are
-// shared, otherwise only its own.
+// disk is the part of the disks that one host sees: the snapshots of all hosts of its
+// region if snapshots are shared, and otherwise only its own snapshots.
 type disk struct {
 	*disks
 	host string

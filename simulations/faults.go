@@ -100,12 +100,13 @@ func (s *stage) kill(names []string) {
 }
 
 // recordEnd records that nodes end now. If the end is orderly, the nodes have handed over
-// since began, as far as there was a member to receive. The caller must hold s.mu.
+// since the time began, if there was a member that could receive. The caller must hold
+// s.mu.
 func (s *stage) recordEnd(began time.Duration, orderly bool, hosts ...int) {
 	lag := time.Duration(0)
 	for _, i := range hosts {
 		h := s.hosts[i]
-		if !orderly && s.Caps.Frame > 0 { // changes wait for frames in which they have room
+		if !orderly && s.Caps.Frame > 0 { // changes wait for a frame with enough room
 			lag = max(lag, h.runs.node.Stats().Stream.Lag)
 		}
 		h.runs.endCallers(s.elapsed())
@@ -152,8 +153,9 @@ func (s *stage) start(ctx context.Context, h *host) {
 	})
 }
 
-// leave asks a node to leave until it has left, for at most leaveWithin, and stops it
-// after its callers have their answers. A node that is late ends as if it were killed.
+// leave asks a node to leave, repeatedly until the node has left, for at most
+// leaveWithin. It stops the node after the callers of the node have their answers. A node
+// that is late ends as if it were killed.
 func (s *stage) leave(ctx context.Context, h *host) {
 	s.schedule(h, func(kills int) {
 		s.mu.Lock()
@@ -184,7 +186,7 @@ func (s *stage) leave(ctx context.Context, h *host) {
 		if err == nil {
 			time.Sleep(time.Second)
 		}
-		_ = s.cluster.Leave(ctx, h.name) // the node has left, or has no more time to leave: this stops it
+		_ = s.cluster.Leave(ctx, h.name) // stops the node, which has left or has no more time to leave
 	})
 }
 

@@ -103,8 +103,8 @@ type reader struct {
 	names         struct{ nodes, regions, limits []string } // the names that are known so far
 }
 
-// fields returns the named field of an entry. An error that is reported at this Value has
-// its line and column.
+// fields returns the named field of an entry. An error that is reported at the Value has
+// the line and column of the field.
 type fields func(name string) strictyaml.Value
 
 func (r *reader) scenario(root strictyaml.Value) {
@@ -142,8 +142,9 @@ func (r *reader) scenario(root strictyaml.Value) {
 	}
 }
 
-// ranges has the ranges of fields by the name of the field, or by the name of the type
-// for its other fields. A frame of 64 bytes has room for data beside its header.
+// ranges has the ranges of fields, by the name of the field, or by the name of the type
+// for all other fields of the type. A frame of 64 bytes has room for data beside its
+// header.
 var ranges = map[string][2]int64{
 	"Link":  {0, int64(time.Minute)},
 	"Caps":  {1, math.MaxInt32},
@@ -156,7 +157,7 @@ var ranges = map[string][2]int64{
 	"TTL":         {int64(time.Second), int64(time.Hour)},
 }
 
-// fill sets the fields of a struct that a map has, by the names of fields in files.
+// fill sets those fields of a struct that a map contains under their names in files.
 func (r *reader) fill(m strictyaml.Map, into any) {
 	of := reflect.ValueOf(into).Elem()
 	for field, value := range of.Fields() {
@@ -415,7 +416,7 @@ func readRate(v strictyaml.Value) float64 {
 	d, noTime := time.ParseDuration(per)
 	switch {
 	case text == "":
-		return 0 // v has reported it, or is absent
+		return 0 // v has reported an error, or is absent
 	case err == nil && !ok:
 		v.Errorf("rate is %s: add a period, like %s/s", text, text)
 		return 0

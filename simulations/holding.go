@@ -11,12 +11,13 @@ import (
 )
 
 // backWithin is the maximum time for which a unit is held after the end of its holder:
-// the term, the second between two looks of a node, and as long again for the messages.
+// HoldTerm, a second between two checks of a node for ended holders, and a second for the
+// messages.
 const backWithin = weir.HoldTerm + 2*time.Second
 
 // confirmedWithin is the maximum time for which a member that did not hear of a release
-// still counts the units: a renewal is missing for a second and a half, the node looks
-// once a second, and half a second is for the messages.
+// still counts the units: a renewal is missing for a second and a half, the node checks
+// for missing renewals once a second, and half a second is for the messages.
 const confirmedWithin = 3 * time.Second
 
 // holdEnd is the reason for the end of a hold.
@@ -24,10 +25,10 @@ type holdEnd uint8
 
 const (
 	holdReleased     holdEnd = iota
-	holdLost                 // the caller was notified
+	holdLost                 // the caller was notified that the hold is lost
 	holdDied                 // the caller ended with the process
 	holdLeft                 // the node was closed in order
-	holdDisconnected         // no caller has it, because it was not granted or the answer was not received
+	holdDisconnected         // no caller has the hold, because the node did not grant it, or the answer was not received
 	holdExpired              // the client did not renew the hold, or could not
 )
 
@@ -235,11 +236,11 @@ func checkHeld(r *trial, broken func(time.Duration, string, ...any)) {
 			if now <= h.l.Rate || told {
 				continue
 			}
-			// A window of this limit has the bound of the units held at once: the units that
-			// were granted since a time and are not back yet.
+			// The bound of a window of this limit also bounds the units that are held at
+			// once: the units that were granted since a time and are not back yet.
 			l := &weir.Limit{Name: h.l.Name, Algorithm: weir.SlidingLog, Rate: h.l.Rate, Per: max(g.From-since, 1), Partition: h.l.Partition}
 			s := h.course.situation(l, since, g.From)
-			s.Crashes, s.Bare, s.Stepped, s.moves = 0, 0, 0, 0 // a crash takes no counts of an owner here, and clocks have no effect
+			s.Crashes, s.Bare, s.Stepped, s.moves = 0, 0, 0, 0 // a crash takes no holds of other members, which tell the next owner, and clocks have no effect
 			if allowed := bounds.Bound(l, s.Situation) + h.course.inFlight(l, since, g.From, h.granted); now > allowed {
 				told = true
 				broken(g.From, "%v: %d units are held at %v, the oldest since %v, %d allowed: c = %d, %s", h, now, g.From, since, allowed, s.Changes, s.rowName())
@@ -248,8 +249,8 @@ func checkHeld(r *trial, broken func(time.Duration, string, ...any)) {
 	}
 }
 
-// isUnknown reports whether no node can know a client's hold: it was granted on a side of a split, and all nodes
-// of this side were killed before the heal.
+// isUnknown reports whether no node can know a client's hold: the hold was granted on a
+// side of a split, and all nodes of this side were killed before the heal.
 func (h *asks) isUnknown(o *Held, now time.Duration) bool {
 	granted, last := h.course.eraAt(o.From), time.Duration(0)
 	if o.Expires == 0 || granted.sides < 2 || granted.side[o.Node] < 0 {

@@ -199,8 +199,9 @@ func withoutKept(l *weir.Limit) *weir.Limit {
 	return &o
 }
 
-// checkKept checks the denials of critical checks. The count may include the admissions of the last
-// recoveryTime. After a step back of a clock, it includes earlier ones.
+// checkKept checks the denials of critical checks. The count may include the admissions
+// of the last recoveryTime. If a clock steps back, the count may include earlier
+// admissions, so checkKept checks nothing.
 func checkKept(r *trial, broken func(time.Duration, string, ...any)) {
 	stepsBack := slices.ContainsFunc(r.Scenario.Faults, func(f Fault) bool { return f.Kind == FaultSkew && f.By < 0 })
 	for _, a := range r.asks {
@@ -225,7 +226,7 @@ func checkKept(r *trial, broken func(time.Duration, string, ...any)) {
 // quiet is a span of time without events and without effects of earlier events.
 type quiet struct {
 	from, to time.Duration
-	*era     // the era that contains it
+	*era     // the era that contains the span
 }
 
 func (c *course) quiets() (all []quiet) {
@@ -269,8 +270,8 @@ func checkAnyTime(r *trial, broken func(time.Duration, string, ...any)) {
 // count may lack admissions of the sides.
 const spreading = 200 * time.Millisecond
 
-// spreads is the number of pauses that may delay a spend: the spend itself is sent, and
-// the spend before it is acknowledged.
+// spreads is the number of pauses that may delay a spend: both ends of the message with
+// the spend may be paused, and of the acknowledgement of the message before.
 const spreads = 4
 
 // checkExact checks that the owner decides each check before the first fault other than
@@ -309,14 +310,15 @@ func (r *trial) checksThat(wanted func(*Check) bool) (all []*Check) {
 	return all
 }
 
-// isWhole reports whether a time lies in a quiet in which no member is missing.
+// isWhole reports whether a span lies in a quiet in which no member is missing.
 func (c *course) isWhole(from, to time.Duration) bool {
 	return slices.ContainsFunc(c.quiets(), func(q quiet) bool {
 		return from >= q.from && to < q.to && q.sides == 1 && !q.missing && !c.isBelowRoster(&q)
 	})
 }
 
-// scheduling is the time of goroutines that share an instant of virtual time.
+// scheduling is the tolerance for the order of goroutines that run in the same instant of
+// virtual time.
 const scheduling = time.Millisecond
 
 // checkPrompt checks how long checks took. A check may take Timeout. It may take twice Timeout if
@@ -466,9 +468,10 @@ func (a *asks) demand(from, to time.Duration, asks func(node int16) bool) (d dem
 }
 
 // minGrants returns the number of units that a limit of this rate grants at least in a
-// span, if checks of the same size ask for more than it can grant. With any algorithm, units
-// come back once in a Per and the longest gap between checks. A part of the first and of
-// the last round may lie outside the span, and each round may leave less than a check.
+// span, if checks of the same size ask for more than it can grant. With any algorithm,
+// each unit comes back within a Per plus the longest gap between checks. A part of the
+// first and of the last round may lie outside the span, and each round may leave less
+// than a check.
 func minGrants(l *weir.Limit, rate int64, span time.Duration, d demand) float64 {
 	rounds := float64(span) / float64(l.Per)
 	return float64(rate)*((1-float64(d.gap)/float64(l.Per))*rounds-2) - float64(d.largest)*rounds
@@ -483,8 +486,9 @@ func recoveryTime(l *weir.Limit, part int64) time.Duration {
 	return 2 * l.Per
 }
 
-// isSaturated reports whether the checks asked, in each slot, for more than this part of a
-// limit can grant, and often enough that a bucket never overflows between two checks.
+// isSaturated reports whether the checks asked, in each slot, for more units than the
+// given rate grants. They must also come often enough that a bucket never overflows
+// between two checks.
 func (d demand) isSaturated(l *weir.Limit, rate, capacity int64) bool {
 	if bounds.IsBucket(l) && float64(capacity-d.largest) < math.Ceil(float64(rate)/slotsInPer) {
 		return false
@@ -492,15 +496,15 @@ func (d demand) isSaturated(l *weir.Limit, rate, capacity int64) bool {
 	return float64(d.scarcest) >= 1.3*float64(rate)/slotsInPer && d.scarcest < math.MaxInt64 && d.gap <= l.Per/slotsInPer
 }
 
-// isBelowRoster reports whether fewer nodes are on a side than the roster, or Expect,
-// has: then no node has the whole limit.
+// isBelowRoster reports whether the number of nodes on sides is below the size of the
+// roster or Expect. In that case no node has the whole limit.
 func (c *course) isBelowRoster(q *quiet) bool {
 	return q.roster > q.nodes()
 }
 
-// awaitsJoins reports whether fewer than Expect nodes have points for certain, until
-// nodes have joined that started while members were missing. No node joins while ranges
-// are abandoned.
+// awaitsJoins reports whether fewer than Expect nodes on sides have points for certain.
+// The other nodes started while members were missing, and join later: no node joins while
+// ranges are abandoned.
 func (c *course) awaitsJoins(q *quiet) bool {
 	return q.count(func(i int) bool { return q.side[i] >= 0 && q.weighs[i] }) < c.scenario.Expect
 }

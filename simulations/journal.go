@@ -10,7 +10,7 @@ import (
 type Journal struct {
 	Scenario *Scenario
 	Checks   []Check  // sorted by Asked
-	Ends     []Ending // the state after everything was healed and quiet
+	Ends     []Ending // the final state, after all faults had ended
 	// Unsettled describes the state that was wrong after all links had been whole and all
 	// nodes thawed for two minutes. Unsettled is empty if each node saw exactly the
 	// running nodes of its region and had sent them all its counts, and each key of the
@@ -47,7 +47,7 @@ type Check struct {
 	Allowed         bool
 	Critical        bool
 	Source          weir.Source
-	Banned          time.Duration // the rest of the ban or pause of the key; 0 if the answer is not that the key is banned or paused
+	Banned          time.Duration // the rest of the ban or pause of the key; 0 if the key is neither banned nor paused
 	Err             string        // empty if there is no error
 }
 
@@ -60,7 +60,7 @@ const witness = -1
 type Ending struct {
 	Key       int32
 	Reset     uint64  // the number of the last reset that the owner knows, 0 if the owner knows no reset
-	Known     uint64  // the highest number of a reset that a node knew and no crash can have taken
+	Known     uint64  // the highest number of a reset that a node knew, and that no crash can have lost
 	Total     int64   // the number of units that the nodes spent during the run, minus the number of returned units
 	Spent     int64   // the part of Total of nodes that knew of the same last reset as the owner
 	Granted   int64   // units that callers were granted, minus the units that they gave back

@@ -43,8 +43,8 @@ const (
 	pause
 )
 
-// waitsOf is the number of takes of which one uses Wait. These takes are drawn with their own
-// random source, which does not change the other deeds of a seed.
+// waitsOf is the number of takes among which, on average, one uses Wait. These takes are
+// drawn with their own random source, which does not change the other deeds of a seed.
 const waitsOf = 5
 
 // deeds are the equally likely requests for the witness. Resets are drawn separately.
@@ -58,7 +58,7 @@ type asker struct {
 	rng    *rand.Rand
 	zipf   *rand.Zipf
 	deeds  *rand.Rand    // random source of the deeds; nil except for the witness
-	resets bool          // whether it resets keys of the witness instead of checking
+	resets bool          // whether the asker resets keys of the witness, and sends no checks
 	next   time.Duration // time of the next check
 	asked  int
 }
@@ -183,7 +183,8 @@ func (a *asker) advance() {
 	}
 }
 
-// canAsk reports whether callers on the host can ask. The caller must hold stage.mu.
+// canAsk reports whether callers on the host can send requests. The caller must hold
+// stage.mu.
 func (h *host) canAsk() bool { return h.runs != nil && !h.frozen && h.machine.Paused() == 0 }
 
 // anyOf returns a random host for which able is true, or nil if there is no such host.

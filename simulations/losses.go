@@ -10,12 +10,12 @@ import (
 )
 
 // A region is whole if all its nodes are connected to each other directly, none is
-// frozen, and each has its counts. Soon after that begins, the owner of a count and
-// Replicas other members have the count, and a copy is at most 100 ms old. A crash in a
-// whole region takes the last spends of the nodes that ended, and all spends if these
-// outnumber the replicas. A crash in another region may take all spends: the judge does
-// not follow copies from member to member, because it would repeat the product's
-// replication.
+// frozen, and each has its counts. Soon after a region becomes whole, the owner of a
+// count and Replicas other members have the count, and a copy is at most 100 ms old. A
+// crash in a whole region takes the last spends of the nodes that ended, and all spends
+// if more nodes ended than there are replicas. A crash in another region may take all
+// spends: the judge does not follow copies from member to member, because it would repeat
+// the product's replication.
 //
 // A node asks several members in turn when the first does not answer in time, and each
 // may grant. The surplus grants are refunded as they arrive, unless a fault prevents the
@@ -34,7 +34,7 @@ type ledger struct {
 	spends  [][]spent         // the spends of each key, in order
 	granted []int64           // the number of units that were granted to callers, minus the units that they gave back, for each key
 	resets  []uint64          // for each key, the highest reset number that a node has known
-	knows   map[knower]uint64 // the number that the node of each host knew last
+	knows   map[knower]uint64 // the number of the last reset that the node of each host knew, for each key
 	refunds [][]refunded      // the refunds of each key
 	crashes []crash
 	moves   []move
@@ -99,7 +99,7 @@ func (l *ledger) forgetResets(host int) {
 type crash struct {
 	at      time.Duration
 	hosts   []int
-	orderly bool          // the hosts have handed over their counts, as far as there was a member to receive them
+	orderly bool          // the hosts have handed over their counts, if there was a member that could receive them
 	began   time.Duration // when the hand-over began, or the time in the field at if there was no hand-over
 	lag     time.Duration // how long changes waited for room in the lowered frames of the hosts
 }
@@ -187,7 +187,8 @@ func (s *stage) endedAt(at time.Duration, region int) (ended []int) {
 	return ended
 }
 
-// wasQuiet reports whether a region was whole in a time, and no node of it started or ended.
+// wasQuiet reports whether a region was whole in a span, and none of its nodes started or
+// ended.
 func (s *stage) wasQuiet(region int, from, to time.Duration) bool {
 	isMove := func(m move) bool { return s.hosts[m.host].region == region && m.at > from && m.at < to }
 	isPartial := func(e era) bool { return e.from < to && e.to > from && e.partial }
@@ -213,8 +214,8 @@ func (s *stage) countCopiesBefore(region int, c crash) int {
 	return min(s.countCopies(), others)
 }
 
-// close adds up the spends of a key. The argument gone reports which of them may be lost,
-// and e.Reset is the reset that the owner knows.
+// close adds up the spends of a key. The argument gone reports which of the spends may be
+// lost, and e.Reset is the reset that the owner knows.
 func (l *ledger) close(e *Ending, gone []bool, disturbed []span) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -279,8 +280,8 @@ func (s *Scenario) firstCopyDelay(hops int) time.Duration {
 
 func (s *stage) countCopies() int { return max(0, cmp.Or(s.Replicas, 1)) }
 
-// leaseLasts is longer than the time in which callers may receive units of a lease, and
-// its node may return the other units. This holds on the slowest link without loss.
+// leaseLasts is longer than the time in which the node of a lease may grant its units to
+// callers, or return the other units. This holds on the slowest link without loss.
 const leaseLasts = time.Second
 
 // maxUngranted returns an upper bound for the units of a key that nodes spent, but did not

@@ -11,7 +11,7 @@ import (
 // far is the other region, which the members of World.New name.
 const far = "far"
 
-// replaced bounds the time until a different node of a region is asked, on a busy machine: silence is
+// replaced bounds the time until a different node of a region answers, on a busy machine: silence is
 // detected in 4 s, and an attempt to connect may take 3 s.
 const replaced = 12 * time.Second
 

@@ -104,10 +104,10 @@ type node struct {
 
 	inChanged atomic.Int32
 	overlaps  atomic.Int32
-	heard     atomic.Int64
-	told      chan string
-	late      chan late
-	answers   sync.WaitGroup
+	heard     atomic.Int64   // number of calls of Answered
+	told      chan string    // the tells that have arrived, each after the name of its sender
+	late      chan late      // the calls of HandleLate
+	answers   sync.WaitGroup // counts the goroutines that answer requests with the verb "soon"
 
 	mu    sync.Mutex
 	views []*cluster.View          // the views at the calls of Changed
@@ -415,8 +415,8 @@ func requireError(ctx context.Context, t *testing.T, p cluster.Peer, request str
 	return took
 }
 
-// postponeRequest sends n, by p, a request that n postpones, and returns once n has received it. The function
-// wait waits for the end of the request, and checks that it ends with the error want before it is released.
+// postponeRequest sends a request to n by p. It returns once n has received the request and postponed the
+// answer. The function wait waits until Ask returns, and checks that the error of Ask is want.
 func postponeRequest(ctx context.Context, t *testing.T, p cluster.Peer, n *node, want error) (wait func()) {
 	t.Helper()
 	var asker sync.WaitGroup
@@ -804,7 +804,7 @@ func testClose(t *testing.T, nodes []*node) {
 	expect(t, nodes[0].View() != nil, "View is nil after Close")
 }
 
-// testCloseDuring closes n while a request of n through p waits for the answer of the node other.
+// testCloseDuring closes n while a request of n, sent by p, waits for an answer of the node other.
 func testCloseDuring(t *testing.T, n *node, p cluster.Peer, other *node) {
 	wait := postponeRequest(t.Context(), t, p, other, cluster.ErrClosed)
 	requireNoError(t, "Close", n.Close())

@@ -110,7 +110,7 @@ func (d delegate) checkCluster(n *memberlist.Node) error {
 	return nil
 }
 
-// NotifyMerge refuses to merge with a cluster that has a member of another cluster.
+// NotifyMerge refuses an exchange with a node that knows a member of another cluster.
 func (d delegate) NotifyMerge(nodes []*memberlist.Node) error {
 	for _, n := range nodes {
 		if err := d.checkCluster(n); err != nil {
@@ -129,7 +129,7 @@ type broadcast struct {
 
 func (b *broadcast) Name() string { return b.name }
 
-func (b *broadcast) Invalidates(memberlist.Broadcast) bool { return false } // by name
+func (b *broadcast) Invalidates(memberlist.Broadcast) bool { return false } // memberlist compares the names
 
 func (b *broadcast) Message() []byte { return b.message }
 

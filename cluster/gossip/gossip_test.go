@@ -31,7 +31,7 @@ func configOf(addr string) Config {
 
 // Otherwise memberlist would keep, probe and spread a member that the roster does not have.
 func TestMemberWithoutRoomIsRefused(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // in one moment
+	synctest.Test(t, func(t *testing.T) { // so that no time passes, in which the roster would get room
 		c := configOf("a:1")
 		refused := 0
 		c.Refused = func(reason string, from net.Addr, err error) {

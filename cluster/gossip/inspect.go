@@ -73,8 +73,8 @@ var (
 )
 
 // inspector checks that packets and streams belong to this cluster and claim no more than they
-// may. It does not keep them. memberlist allocates the memory that a message claims, so it may receive
-// only bytes that the inspector has checked.
+// may. It does not keep packets or streams. memberlist allocates the memory that a message claims, so
+// memberlist may receive only bytes that the inspector has checked.
 type inspector struct {
 	label string
 	keys  []cipher.AEAD // if empty, gossip is not encrypted
@@ -347,7 +347,7 @@ type source interface {
 	skip(n int) error
 }
 
-// remaining is a source of bytes in memory. It is an error if they claim more bytes than there are.
+// remaining is a source of bytes in memory. A read after the last byte returns ErrMalformed.
 type remaining []byte
 
 func (r *remaining) ReadByte() (byte, error) {

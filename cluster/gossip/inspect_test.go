@@ -43,7 +43,7 @@ func TestStreamWithinBoundsIsPassedOn(t *testing.T) {
 	claim := func(b ...byte) []byte { return append([]byte{typePushPull}, b...) }
 	for name, c := range map[string]struct {
 		message []byte
-		want    error // nil: it is passed on
+		want    error // nil if the message is passed on
 	}{
 		"a push/pull":                      {gossiptest.PushPull(10, 1000), nil},
 		"a push/pull of no nodes":          {gossiptest.PushPull(0, 0), nil},

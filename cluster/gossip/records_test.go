@@ -26,7 +26,7 @@ func TestRosterOutOfBoundsIsRefused(t *testing.T) {
 	}
 	for about, c := range map[string]struct {
 		m    rosterMessage
-		want string // empty: it is accepted
+		want string // empty if the message is accepted
 	}{
 		"a valid record":                          {with(func(*wireRecord) {}), ""},
 		"the last epoch and turn":                 {with(func(r *wireRecord) { r.Epoch, r.Turn = maxEpoch, maxEpoch }), ""},

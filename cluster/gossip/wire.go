@@ -75,8 +75,8 @@ type rosterMessage struct {
 	Records []wireRecord `codec:"r"`
 }
 
-// wireRecord is a record on the wire. Gone reports whether it is a tombstone, and Age is how long ago
-// the time Gone of the record was, because the clocks of members differ.
+// wireRecord is a record on the wire. Gone reports whether the record is a tombstone. Age is the time
+// since detect.Record.Gone, because the clocks of members differ.
 type wireRecord struct {
 	Name   string        `codec:"n"`
 	Addr   string        `codec:"a"`

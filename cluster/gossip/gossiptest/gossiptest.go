@@ -63,7 +63,7 @@ func (s Sender) Packet(message []byte) []byte {
 // Stream returns a message as the content of a stream.
 func (s Sender) Stream(message []byte) []byte { return append(s.Header(), s.Sealed(message)...) }
 
-// Sealed returns a message as the content of a stream without its label.
+// Sealed returns a message as the content of a stream, without the label.
 func (s Sender) Sealed(message []byte) []byte {
 	if s.Key == nil {
 		return message
@@ -140,10 +140,10 @@ func PushPull(nodes, state int) []byte {
 	return append(b, make([]byte, min(state, 1000))...)
 }
 
-// Bomb returns a compressed message that has 10 MiB once it is decompressed.
+// Bomb returns a compressed message that decompresses to 10 MiB.
 func Bomb() []byte { return Compressed(10 << 20) }
 
-// Compressed returns a compressed message of a number of zeros.
+// Compressed returns a compressed message that decompresses to size zero bytes.
 func Compressed(size int) []byte {
 	var b bytes.Buffer
 	w := lzw.NewWriter(&b, lzw.LSB, 8)

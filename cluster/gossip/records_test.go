@@ -34,7 +34,7 @@ func TestRosterOutOfBoundsIsRefused(t *testing.T) {
 		"the version before":                      {rosterMessage{Version: version - 1}, "version 0"},
 		"the version after":                       {rosterMessage{Version: version + 1}, "version 2"},
 		"too many records":                        {rosterMessage{Version: version, Records: slices.Repeat([]wireRecord{good}, detect.MaxRecords+1)}, "8193 records"},
-		"as many as may be":                       {rosterMessage{Version: version, Records: slices.Repeat([]wireRecord{good}, detect.MaxRecords)}, ""},
+		"as many records as allowed":              {rosterMessage{Version: version, Records: slices.Repeat([]wireRecord{good}, detect.MaxRecords)}, ""},
 		"no name":                                 {with(func(r *wireRecord) { r.Name = "" }), "record 1 is out of bounds"},
 		"a long name":                             {with(func(r *wireRecord) { r.Name = strings.Repeat("b", detect.MaxName+1) }), "record 1 is out of bounds"},
 		"no address":                              {with(func(r *wireRecord) { r.Addr = "" }), "record 1 is out of bounds"},

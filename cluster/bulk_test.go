@@ -17,7 +17,8 @@ import (
 // at a time.
 var bulk = make([]byte, 16<<10)
 
-// replyToBulkAfter answers bulk after a time, and other requests at once.
+// replyToBulkAfter returns a handler that answers a request of the size of bulk after d, and other
+// requests at once.
 func replyToBulkAfter(d time.Duration) *testHandler {
 	return handleEach(func(b *Batch, i int, r []byte) {
 		if len(r) < len(bulk) {

@@ -35,11 +35,11 @@ func threeNodes() (r, s, t identity) {
 		node("t", secretT, map[string][][]byte{"r": secrets(secretRT), "s": secrets(secretST)})
 }
 
-// The secret of a node determines the region of the node, whatever the hello states. Only a secret of
-// members makes it a member. The dialler verifies the listener likewise.
+// The secret of a node determines the region of the node, whatever the hello states. Only a node with a
+// secret of members is a member. The dialler verifies the listener likewise.
 func TestSecretDecidesRegion(t *testing.T) {
 	r, s, third := threeNodes()
-	says := func(id identity, region string) identity { // states the region, and adds the secrets that id shares with s to its own
+	says := func(id identity, region string) identity { // returns id with the given region in its hello, and the secrets that it shares with s among its Secrets
 		id.self.Region = region
 		id.secrets = append(id.secrets, id.regions["s"]...)
 		return id
@@ -131,7 +131,7 @@ func TestCertificateProvesRegionAndName(t *testing.T) {
 	for about, c := range map[string]struct {
 		certificate  []string
 		region, name string
-		says         string // empty: it is proven
+		says         string // words of the error; empty if the certificate proves region and name
 	}{
 		"a SPIFFE id":                      {[]string{"spiffe://example.org/eu/gateway"}, "eu", "any-1", ""},
 		"one among others":                 {[]string{"spiffe://other/x", "www.example.org", "spiffe://example.org/eu/gateway"}, "eu", "any-1", ""},

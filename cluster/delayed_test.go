@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A process that is not scheduled neither writes nor reads, so the wait for an answer is
-// time in which the process runs.
+// A process that is not scheduled neither writes nor reads, so the wait of an ask counts only the time in
+// which the process runs.
 func TestAskWaitCountsOnlyRunningTime(t *testing.T) {
 	const wait, stood, response = 80 * time.Millisecond, 500 * time.Millisecond, 50 * time.Millisecond
 	for _, c := range []struct {

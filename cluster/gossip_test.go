@@ -176,8 +176,8 @@ func TestThreeMembersFindEachOther(t *testing.T) {
 	}
 }
 
-// requireRefusedAbroad starts a node of another region, and requires that a node of region near
-// refuses it because of its identity.
+// requireRefusedAbroad starts a node of another region, which says configures. It requires that near, a
+// node of region "near", refuses that node because of the identity.
 func requireRefusedAbroad(t *testing.T, near *node, says cluster.Config, about string) {
 	t.Helper()
 	before := near.Stats().Refused["identity"]
@@ -597,7 +597,7 @@ func TestTrafficOfMembersIsNotRefused(t *testing.T) {
 				awaitRoster(t, nodes[1:], rosterOf(cluster.Serving, nodes[1:]...))
 				crashed, left := nodes[5], nodes[1:5]
 				require.NoError(t, crashed.Close())
-				// Direct and indirect probes detect it.
+				// Direct and indirect probes detect the crash.
 				want := rosterOf(cluster.Serving, left...)
 				want[crashed.name] = cluster.Dead
 				awaitRoster(t, left, want)

@@ -169,8 +169,8 @@ func recordHandshake(t *testing.T, from, to *testPeer) *recorder {
 	return conn
 }
 
-// An attacker may have recorded a handshake, without the secret. The recorded bytes are not valid in a
-// later handshake.
+// An attacker without the secret may have recorded a handshake. The recorded bytes are not valid in a later
+// handshake.
 func TestReplayedHandshakeIsRefused(t *testing.T) {
 	t.Parallel()
 	inMemory(t, func(t *testing.T, lo *loopback) {
@@ -234,7 +234,8 @@ func TestKeyIDsWithoutKeyPairAreRefused(t *testing.T) {
 	require.ErrorIs(t, err, errSecret)
 }
 
-// alertSize is the size of a change of ciphers and an alert, with which a side of TLS 1.3 refuses.
+// alertSize is the size of the change of ciphers and the alert by which a side of TLS 1.3 refuses the other
+// side.
 const alertSize = recordHeader + 1 + recordHeader + 2 + 1 + 16
 
 // meddler changes one byte that is written to a connection.
@@ -377,7 +378,7 @@ func offered(secrets [][]byte) []byte {
 	return conn.sent.Bytes()
 }
 
-// The listener's side reads bytes of a node without a secret.
+// FuzzHandshake sends a listener any bytes, as a node without the secret may do.
 func FuzzHandshake(f *testing.F) {
 	secret := secrets("0123456789abcdef")
 	asked, err := hello{Name: "a", Region: "r"}.withVersions(ownVersions).encode()
@@ -441,8 +442,8 @@ func TestLateProbeReportsRefusal(t *testing.T) {
 	certificates := NewAuthority(t).Config(t)
 	for name, c := range map[string]struct {
 		tls   *tls.Config
-		reads int64  // bytes that the server at the address reads before it closes
-		said  string // bytes that the server sends before it closes
+		reads int64  // number of bytes that the server at the address reads before it closes the connection
+		said  string // bytes that the server sends before it closes the connection
 		want  error
 	}{
 		"no answer":                      {nil, 0, "", errHungUp},

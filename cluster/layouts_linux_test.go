@@ -97,8 +97,8 @@ var layouts = []layout{
 	{about: "only a link-local address", links: nicCommands("eth0", "169.254.7.7/16"), names: "no address Advertise", not: "169.254.7.7"},
 }
 
-// runIP runs commands of iproute2, one on each line, in a namespace if it is not empty. It skips
-// the test if the kernel does not support them.
+// runIP runs commands of iproute2, one on each line. If ns is not empty, they run in the namespace ns. It
+// skips the test if the kernel does not support the commands.
 func runIP(t *testing.T, ip, ns, commands string) {
 	args := []string{"-batch", "-"} // one process
 	if ns != "" {

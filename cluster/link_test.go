@@ -307,7 +307,7 @@ func TestIdleMemberWakesOnlyToPing(t *testing.T) {
 			for _, p := range []*testPeer{a, b} {
 				require.Len(t, p.keeper.open, 1)
 				require.Zero(t, p.keeper.open[0].next.UnixNano()%int64(pingPace))
-				signal(p.keeper.wake) // the goroutine of the keeper continues after this look at its field
+				signal(p.keeper.wake) // so that the keeper uses its fields again only after these reads
 			}
 		}
 	})

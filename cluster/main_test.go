@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Most parallel tests wait for deadlines, so more of them than processors can run.
+// Most parallel tests wait for deadlines, so the tests that run at once may outnumber the processors.
 func TestMain(m *testing.M) {
 	flag.Set("test.parallel", strconv.Itoa(4*runtime.GOMAXPROCS(0))) // the command line overrides it
 	code := m.Run()

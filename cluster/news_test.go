@@ -11,8 +11,8 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 )
 
-// A member that opens a connection sends its record before it pings. So it receives its own tombstone
-// before it is connected to any member.
+// A member that opens a connection sends its record before it pings. So a member whose tombstone exists
+// receives the tombstone before it is connected to any member.
 func TestRecordArrivesBeforeFirstPong(t *testing.T) {
 	inMemory(t, func(t *testing.T, lo *loopback) {
 		var happened lab.Text
@@ -33,7 +33,7 @@ func TestRecordArrivesBeforeFirstPong(t *testing.T) {
 		synctest.Wait()
 		first := "a says I serve, a is connected: false\nb says you are buried, a is connected: false\na hears\n"
 		require.Equal(t, first, happened.String())
-		time.Sleep(100 * time.Millisecond) // no ping falls into this
+		time.Sleep(100 * time.Millisecond) // no ping is sent in this time
 		a.sendOwnRecord()
 		synctest.Wait()
 		require.Equal(t, first+"a says I serve, a is connected: true\nb says you are buried, a is connected: true\n", happened.String())

@@ -20,8 +20,8 @@ type cut struct{ to atomic.Pointer[string] }
 
 func (c *cut) isAt(addr string) bool { to := c.to.Load(); return to != nil && *to == addr }
 
-// dial connects by dial after a millisecond, unless there is a cut. In virtual time, all that a test sends
-// at once waits for the connection.
+// dial connects after a millisecond, unless there is a cut. In virtual time, all requests that a test sends
+// at once wait for the connection.
 func (c *cut) dial(ctx context.Context, dial func(context.Context, string) (net.Conn, error), addr string) (net.Conn, error) {
 	if c.isAt(addr) {
 		<-ctx.Done()
@@ -273,9 +273,9 @@ func TestUnwatchedMemberKeepsItsConnection(t *testing.T) {
 			require.True(t, l.watched.Load(), "it watches this node")
 			require.False(t, l.rests.Load(), "a pong has come")
 			watched := l.session.Load()
-			for _, after := range []time.Duration{3 * time.Second, 9 * time.Second} { // it lingers between these
+			for _, after := range []time.Duration{3 * time.Second, 9 * time.Second} { // between these times, the member is watched as a former neighbour
 				time.AfterFunc(time.Until(nextPing(time.Now().Add(after))), func() {
-					synctest.Wait() // the last ping that tells the member that it is watched is sent
+					synctest.Wait() // until the last ping with flagWatches is sent
 					signal(a.changed)
 				})
 			}

@@ -15,7 +15,7 @@ import (
 	"github.com/weir-go/weir/cluster/detect"
 )
 
-// testHandler calls a function for requests, late answers and answers in time.
+// testHandler calls its functions that are set. Without serve, it echoes each request.
 type testHandler struct {
 	serve    func(b *Batch)
 	changed  func()

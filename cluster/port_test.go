@@ -18,7 +18,7 @@ import (
 	"github.com/weir-go/weir/cluster/gossip/gossiptest"
 )
 
-// startLive is a member with its port on the loopback.
+// startLive starts a member with a port on the loopback.
 func startLive(t testing.TB, secrets [][]byte, c *tls.Config) *gossipCluster {
 	t.Helper()
 	g := NewGossip(Config{Name: "live-1", Bind: "127.0.0.1:0", Secrets: secrets, TLS: c, Logger: slog.New(slog.DiscardHandler)}).(*gossipCluster)
@@ -38,7 +38,8 @@ func senderOf(c Config) gossiptest.Sender {
 	return s
 }
 
-// packet returns a message as a packet of the cluster of g, and onStream returns it as a connection.
+// packet returns a message as a packet of the cluster of g. onStream returns the message as the bytes of a
+// connection.
 func (g *gossipCluster) packet(message []byte) []byte { return senderOf(g.cfg).Packet(message) }
 
 func (g *gossipCluster) onStream(message []byte) []byte {
@@ -53,7 +54,7 @@ func TestPhantomMembersAreBounded(t *testing.T) {
 	require.NoError(t, err)
 	defer conn.Close()
 	begin := time.Now()
-	for i := 0; i < 2000 || g.Stats().Refused[gossip.ReasonMembers] == 0; i++ { // on a busy machine, most packets are lost
+	for i := 0; i < 2000 || g.Stats().Refused[gossip.ReasonMembers] == 0; i++ { // a busy machine loses most packets
 		conn.Write(g.packet(gossiptest.Alive(fmt.Sprint("phantom-", i), g.cfg.Seed)))
 		if i%100 == 0 {
 			time.Sleep(time.Millisecond)

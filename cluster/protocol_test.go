@@ -24,7 +24,7 @@ func TestNodesSpeakTheNewestCommonVersion(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		one, two versions
-		agreed   uint8 // 0: they refuse each other
+		agreed   uint8 // the version of the connection; 0 if the nodes refuse each other
 		refusal  string
 	}{
 		{"1 and 1", ownVersions, ownVersions, 1, ""},

@@ -45,8 +45,8 @@ func tlsPair(t testing.TB, here, there net.Conn, secret string) (dialler, listen
 	return dialler, listener
 }
 
-// wires has the two ends of a connection under TLS. It keeps the bytes that each end writes, so that a
-// test can change them before the other end reads them.
+// wires returns the two ends of a connection under TLS, and the buffers that hold the bytes that each end
+// writes, so that a test can change these bytes before the other end reads them.
 func wires(t testing.TB) (dialler, listener *tlsConn, asked, answered *bytes.Buffer) {
 	here := memoryPipe("wires")
 	dialler, listener = tlsPair(t, here, here.peer, "0123456789abcdef")
@@ -303,7 +303,7 @@ func (m *middle) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// In the clear, each of these changed answers is accepted.
+// In the clear, each of these changed answers would be accepted.
 func TestChangedAnswerIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, with := range map[string]struct{ secrets, tls bool }{"Secrets": {true, false}, "TLS": {false, true}, "both": {true, true}} {

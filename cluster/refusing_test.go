@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Only the kernel of the member can report that its process has ended. It closes the
+// Only the kernel of a member can report that the process of the member has ended: the kernel closes the
 // connections of the process, and refuses later connections.
 func TestMemberHasEndedWhenItsKernelRefuses(t *testing.T) {
 	t.Parallel()
@@ -20,7 +20,7 @@ func TestMemberHasEndedWhenItsKernelRefuses(t *testing.T) {
 		return NewGossip(Config{Name: name, Bind: bind, Join: join, ForgetRefused: refused}).(*gossipCluster)
 	}
 	a, c := newNode("a", "127.0.0.1:0", true), (*gossipCluster)(nil)
-	ended := func(g *gossipCluster) bool { // b, as a and c find
+	ended := func(g *gossipCluster) bool { // reports whether b has ended in the view of g
 		v := g.View()
 		return v.Ended != nil && len(v.Members) == 3 && v.Ended[1]
 	}

@@ -30,7 +30,7 @@ func (b bridged) Dial(ctx context.Context, addr string) (net.Conn, error) {
 	return b.Network.Dial(ctx, addr)
 }
 
-// The join error has both names and the address, and Advertise as the remedy.
+// The join error has the name of the other member, the shared address, and Advertise as the remedy.
 func TestSharedAdvertiseIsReported(t *testing.T) {
 	t.Parallel()
 	onHosts(t, func(t *testing.T, h hosts) {

@@ -12,8 +12,8 @@ import (
 	"github.com/weir-go/weir/cluster/detect"
 )
 
-// slept is a connection of a process that is suspended in one of its reads: the read ends by its
-// deadline, and the bytes that arrived meanwhile can be read.
+// slept is a connection of a process that is suspended in one of its reads. This read ends by its
+// deadline, and the next read returns the bytes that arrived meanwhile.
 type slept struct {
 	net.Conn
 	deadline time.Time

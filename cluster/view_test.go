@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A side contains a member and the members connected to it, and no other member. The result is compared
-// with as many sweeps over all pairs as there are members.
+// A side contains the members that Direct and Connected lead to, and no other member. A simple computation
+// gives the wanted result: as many sweeps over all pairs as there are members.
 func TestSideHasAllReachableMembers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(0, 6).Draw(t, "members")

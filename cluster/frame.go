@@ -103,10 +103,10 @@ func appendFrame(buf []byte, k kind, id uint64, body []byte) []byte {
 // incomplete. If the bytes cannot become a frame, it returns an error without waiting for more.
 func parseFrame(buf []byte) (f frame, size int, err error) {
 	if len(buf) > 0 && buf[0] != opening {
-		return frame{}, 0, fmt.Errorf("%w: a frame that begins with %d, not %d", errVersion, buf[0], opening)
+		return frame{}, 0, fmt.Errorf("%w: a frame begins with %d, and not with %d", errVersion, buf[0], opening)
 	}
 	if len(buf) > 1 && kind(buf[1]).maxBody() < 0 {
-		return frame{}, 0, fmt.Errorf("%w: kind %d", errGarbage, buf[1])
+		return frame{}, 0, fmt.Errorf("%w: a frame has the invalid kind %d", errGarbage, buf[1])
 	}
 	if len(buf) < headerSize {
 		return frame{}, 0, nil
@@ -114,7 +114,7 @@ func parseFrame(buf []byte) (f frame, size int, err error) {
 	k := kind(buf[1])
 	length := binary.BigEndian.Uint32(buf[2:])
 	if length > uint32(k.maxBody()) {
-		return frame{}, 0, fmt.Errorf("%w: %d bytes; the maximum is %d", errOversized, length, k.maxBody())
+		return frame{}, 0, fmt.Errorf("%w: it has %d bytes, and the maximum is %d", errOversized, length, k.maxBody())
 	}
 	size = headerSize + int(length)
 	if len(buf) < size {

@@ -114,7 +114,7 @@ func (h hello) checkRegion(region string) error {
 func (h hello) encode() ([]byte, error) {
 	b := gossip.Encode(h)
 	if len(b) > maxHello {
-		return nil, fmt.Errorf("cluster: name, address and region take %d bytes; the maximum is %d", len(b), maxHello)
+		return nil, fmt.Errorf("cluster: Name, Advertise and Region take %d bytes in a handshake, and the maximum is %d: shorten them", len(b), maxHello)
 	}
 	return b, nil
 }
@@ -124,13 +124,13 @@ func decodeHello(b []byte) (h hello, err error) {
 		return hello{}, fmt.Errorf("%w: %v", errGarbage, err)
 	}
 	if h.Name == "" {
-		return hello{}, fmt.Errorf("%w: a hello without a name", errGarbage)
+		return hello{}, fmt.Errorf("%w: a hello has no name", errGarbage)
 	}
 	if len(h.Region) > detect.MaxRegion || len(h.To) > detect.MaxRegion {
-		return hello{}, fmt.Errorf("%w: a region's name of more than %d bytes", errGarbage, detect.MaxRegion)
+		return hello{}, fmt.Errorf("%w: a hello has a region with a name of more than %d bytes", errGarbage, detect.MaxRegion)
 	}
 	if h.Oldest > h.Newest {
-		return hello{}, fmt.Errorf("%w: versions from %d to %d", errGarbage, h.Oldest, h.Newest)
+		return hello{}, fmt.Errorf("%w: a hello has versions from %d to %d", errGarbage, h.Oldest, h.Newest)
 	}
 	return h, nil
 }
@@ -157,7 +157,7 @@ func readHello(r io.Reader) ([]byte, error) {
 	}
 	n := int(binary.BigEndian.Uint16(size[:]))
 	if n > maxHello {
-		return nil, fmt.Errorf("%w: a hello of %d bytes; the maximum is %d", errOversized, n, maxHello)
+		return nil, fmt.Errorf("%w: a hello has %d bytes, and the maximum is %d", errOversized, n, maxHello)
 	}
 	b := make([]byte, n)
 	_, err := io.ReadFull(r, b)

@@ -103,7 +103,7 @@ func (l *link) Delay() time.Duration { return time.Duration(l.delay.Load()) }
 func ask(ctx context.Context, w way, s *session, request, answer []byte, wait time.Duration) ([]byte, error) {
 	answer = answer[:0]
 	if len(request) > MaxMessage {
-		return answer, fmt.Errorf("%w: %d bytes; the maximum is %d", ErrTooLarge, len(request), MaxMessage)
+		return answer, fmt.Errorf("%w: it has %d bytes, and the maximum is %d", ErrTooLarge, len(request), MaxMessage)
 	}
 	if s == nil {
 		return answer, w.unreachableError()
@@ -158,7 +158,7 @@ func (l *link) handleResumed(s *session) {
 // round-trip time, and whether the pong has arrived in time.
 func (l *link) handlePong(s *session, f frame) (took time.Duration, inTime bool, err error) {
 	if len(f.body) < pongSize {
-		return 0, false, fmt.Errorf("%w: a pong of %d bytes", errGarbage, len(f.body))
+		return 0, false, fmt.Errorf("%w: a pong has %d bytes, and needs at least %d", errGarbage, len(f.body), pongSize)
 	}
 	late := min(time.Duration(binary.BigEndian.Uint32(f.body))*time.Millisecond, maxSaid)
 	if l.session.Load() != s {

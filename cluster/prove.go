@@ -181,7 +181,7 @@ func (id identity) acceptKeys(conn net.Conn) (net.Conn, credential, string, erro
 	c.GetConfigForClient = func(offer *tls.ClientHelloInfo) (*tls.Config, error) {
 		protocols := offer.SupportedProtos
 		if len(protocols) < 2 || len(protocols) > 1+maxSecrets || len(protocols[0]) != nonceSize {
-			return nil, fmt.Errorf("%w: no offer of 1 to %d keys", errGarbage, maxSecrets)
+			return nil, fmt.Errorf("%w: the dialler does not offer 1 to %d keys", errGarbage, maxSecrets)
 		}
 		var ids [][]byte
 		for _, protocol := range protocols[1:] {
@@ -280,7 +280,7 @@ func (id identity) acceptTokens(conn *tlsConn) (proven credential, reason string
 		return credential{}, refusalReason(err), err
 	}
 	if count[0] == 0 || count[0] > maxSecrets {
-		return credential{}, reasonGarbage, fmt.Errorf("%w: %d tokens are offered, instead of 1 to %d", errGarbage, count[0], maxSecrets)
+		return credential{}, reasonGarbage, fmt.Errorf("%w: the dialler offers %d tokens, instead of 1 to %d", errGarbage, count[0], maxSecrets)
 	}
 	tokens := make([]byte, int(count[0])*tokenSize)
 	if _, err := io.ReadFull(conn, tokens); err != nil {

@@ -139,7 +139,7 @@ func (r *records) Read(b []byte) (int, error) {
 	n := min(len(b), r.left, r.in.end-r.in.start)
 	if r.most > 0 {
 		if n = min(n, r.most-r.passed); n == 0 {
-			return 0, fmt.Errorf("%w: a handshake of TLS of more than %d bytes", errOversized, r.most)
+			return 0, fmt.Errorf("%w: a TLS handshake has more than %d bytes", errOversized, r.most)
 		}
 		r.passed += n
 	}

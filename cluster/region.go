@@ -201,7 +201,7 @@ func (r *region) handlePong(*session, frame) (took time.Duration, inTime bool, e
 }
 
 func (r *region) handleRecord([]byte) error {
-	return fmt.Errorf("%w: news from another region", errGarbage)
+	return fmt.Errorf("%w: a node of another region sent a record of a member", errGarbage)
 }
 
 func (r *region) recordProof() {} // no member of this side has answered

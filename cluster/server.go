@@ -175,7 +175,7 @@ func (c *incoming) judge(f frame) error {
 			return nil
 		}
 		if len(f.body) < pingSize {
-			return fmt.Errorf("%w: a ping of %d bytes", errGarbage, len(f.body))
+			return fmt.Errorf("%w: a ping has %d bytes, and needs at least %d", errGarbage, len(f.body), pingSize)
 		}
 		flags := f.body[4]
 		c.onDemand = flags&flagWatches == 0
@@ -185,7 +185,7 @@ func (c *incoming) judge(f frame) error {
 		c.replies = appendFrame(c.replies, kindPong, f.id, pong[:])
 	case kindRows:
 		if c.abroad {
-			return fmt.Errorf("%w: rows from another region", errGarbage)
+			return fmt.Errorf("%w: a node of another region sent rows of connectivity", errGarbage)
 		}
 		rows, err := detect.ParseRows(f.body)
 		if err != nil {
@@ -194,12 +194,12 @@ func (c *incoming) judge(f frame) error {
 		c.peers.merge(c.batch.From, rows)
 	case kindNews:
 		if c.abroad {
-			return fmt.Errorf("%w: news from another region", errGarbage)
+			return fmt.Errorf("%w: a node of another region sent a record of a member", errGarbage)
 		}
 		c.handleRecord(f.body)
 	default:
 		if f.kind.isKnown() {
-			return fmt.Errorf("%w: kind %d from the asking side", errGarbage, f.kind)
+			return fmt.Errorf("%w: the asking side sent a frame of kind %d", errGarbage, f.kind)
 		}
 	}
 	return nil

@@ -454,7 +454,7 @@ func (s *session) read() error {
 				}
 			default:
 				if f.kind.isKnown() {
-					return fmt.Errorf("%w: kind %d from the answering side", errGarbage, f.kind)
+					return fmt.Errorf("%w: the answering side sent a frame of kind %d", errGarbage, f.kind)
 				}
 			}
 		}

@@ -64,12 +64,12 @@ const (
 // These errors report why a packet or a stream was dropped. They are allocated once, because any
 // sender can cause them.
 var (
-	ErrOversized  = errors.New("cluster: gossip exceeds the size limit")
-	ErrLabel      = errors.New("cluster: gossip of another cluster, or of a member with another Seed or Region")
-	ErrSealed     = errors.New("cluster: gossip that none of Secrets decrypts")
-	ErrMalformed  = errors.New("cluster: gossip that no member sends")
-	errLongPacket = fmt.Errorf("cluster: a packet of more than %d bytes", maxPacket)
-	errFlood      = fmt.Errorf("cluster: more than %d messages, or %d pings, in packets within a second", maxMessages, maxProbes)
+	ErrOversized  = errors.New("cluster: the gossip exceeds the size limit")
+	ErrLabel      = errors.New("cluster: the gossip is of another cluster, or of a member with another Seed or Region")
+	ErrSealed     = errors.New("cluster: none of Secrets decrypts the gossip: give all nodes at least one common secret in Secrets")
+	ErrMalformed  = errors.New("cluster: no member sends such gossip")
+	errLongPacket = fmt.Errorf("cluster: the packet has more than %d bytes", maxPacket)
+	errFlood      = fmt.Errorf("cluster: more than %d messages, or %d pings, have arrived in packets within a second", maxMessages, maxProbes)
 )
 
 // inspector checks that packets and streams belong to this cluster and claim no more than they
@@ -248,7 +248,7 @@ func message(kind byte, in source) error {
 		return err
 	}
 	if nodes > maxPushed || state > maxRecordBytes {
-		return fmt.Errorf("%w: a push/pull that claims %d nodes and %d bytes; the maximum is %d nodes and %d bytes", ErrOversized, nodes, state, maxPushed, maxRecordBytes)
+		return fmt.Errorf("%w: a push/pull claims %d nodes and %d bytes, and the maximum is %d nodes and %d bytes", ErrOversized, nodes, state, maxPushed, maxRecordBytes)
 	}
 	for range nodes {
 		if err := walk(in, maxField, maxFields, maxNesting); err != nil {

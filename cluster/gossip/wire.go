@@ -50,7 +50,7 @@ func (m metadata) record(name string) detect.Record {
 	}
 }
 
-var errMetadata = errors.New("its metadata cannot be read")
+var errMetadata = errors.New("cluster: the metadata of the member cannot be read")
 
 func decodeMetadata(name string, b []byte) (metadata, error) {
 	var m metadata
@@ -62,7 +62,7 @@ func decodeMetadata(name string, b []byte) (metadata, error) {
 	}
 	switch {
 	case m.Version != version:
-		return m, fmt.Errorf("its metadata has version %d, this member's %d", m.Version, version)
+		return m, fmt.Errorf("cluster: the metadata of the member has version %d, and this node reads version %d", m.Version, version)
 	case len(m.Seed) != 16 || !m.record(name).IsValid():
 		return m, errMetadata
 	}

@@ -69,7 +69,7 @@ func TestSaturatedRegionsAreGrantedNearlyAll(t *testing.T) {
 		for _, every := range sample(t, a, paces, 1) {
 			part := saturate(t, perSecond(a), far, every)
 			require.GreaterOrEqual(t, part, 0.97)
-			require.LessOrEqual(t, part, 1.02) // an initial burst
+			require.LessOrEqual(t, part, 1.02) // above 1 because of an initial burst
 		}
 	})
 }
@@ -129,7 +129,7 @@ func TestHoldingsFollowDemandThatMoves(t *testing.T) {
 			from := max(3*2*far.delay+int64(ExchangeEvery), int64(l.Per))
 			per := int64(l.Per)
 			moves := []int64{per / 3}
-			if a == bucket.SlidingWindow { // where the elapsed part of the window matters
+			if a == bucket.SlidingWindow { // whose result depends on the elapsed part of the window
 				moves = append(moves, per*9/10)
 			}
 			for _, at := range moves {
@@ -142,7 +142,7 @@ func TestHoldingsFollowDemandThatMoves(t *testing.T) {
 	})
 }
 
-// longestWait has one user ask for all units of a limit in one region, and repeat each denied ask
+// longestWait makes one user ask for all units of a limit in one region, and repeat each denied ask
 // after RetryAfter. longestWait returns the longest time until a unit was granted.
 func longestWait(t failer, l bucket.Limit, net network, region int, pace int64) (longest int64) {
 	w := newGlobe(t, 7, 3, l, net)

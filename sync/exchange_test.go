@@ -137,8 +137,8 @@ func TestSpentUnitsOfOtherRegionsCountOnce(t *testing.T) {
 	require.EqualValues(t, 13, to.holdings.SpentElsewhere(anID, to.time().Now))
 }
 
-// The statements about an id have a bounded size: a statement and its answer, for each other
-// region at most ten times a second.
+// The traffic about an id is bounded: a statement to each other region and its answer, at most ten
+// times a second.
 func TestStatementIsShort(t *testing.T) {
 	most := int64(math.MaxInt64 / 2)
 	l := bucket.Limit{Algorithm: bucket.TokenBucket, Rate: 1e12, Per: 366 * 24 * time.Hour, Burst: 1e12, Version: math.MaxUint64}
@@ -206,7 +206,7 @@ func FuzzHoldingCopy(f *testing.F) {
 			require.Nil(t, x)
 		}
 		if x == nil {
-			return // the copy is of other regions
+			return // the copy is malformed, or has accounts of another number of regions
 		}
 		mine := x.part
 		require.LessOrEqual(t, mine.Capacity(), x.whole.Capacity())

@@ -180,7 +180,8 @@ func TestUnitsTakenByTheStoreAreRecorded(t *testing.T) {
 	require.EqualValues(t, 100, x.spent())
 }
 
-// A part keeps its part of the kept units, with the lock of its holding and without, also in TakeAll.
+// A part of a limit keeps a proportional part of the kept units, whether the store or the holding
+// judges. TakeAll keeps as many units.
 func TestPartKeepsItsPartOfKeep(t *testing.T) {
 	for _, known := range []bool{false, true} {
 		w, from, _ := twoRegions(bucket.Limit{Rate: 100, Per: time.Hour})

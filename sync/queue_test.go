@@ -19,7 +19,7 @@ func TestQueueKeepsTheFirstOfEqualItems(t *testing.T) {
 	checks(t, 150, 2000)
 	rapid.Check(t, func(t *rapid.T) {
 		q := queue{foldAt: rapid.IntRange(1, 40).Draw(t, "foldAt"), most: 1 << 20}
-		waits := make(map[queued]int64) // waiting since
+		waits := make(map[queued]int64) // the time since which each item waits
 		var now int64
 		var flight []item
 		check := func() {

@@ -32,8 +32,8 @@ type globe struct {
 	now    int64
 	events events
 	seq    int
-	cut    [8][8]bool // from a region to another region
-	flying []*post    // answers under way
+	cut    [8][8]bool // whether messages from a region to another region are lost
+	flying []*post    // answers with deliveries that are left
 
 	admitted []spell
 	charges  []spell // units that were not asked for in the region
@@ -43,8 +43,8 @@ type globe struct {
 	said     traffic
 	asks     struct{ granted, denied int64 }
 	stepped  bool  // a clock of counts was set forward
-	setBack  bool  // a clock of counts was set back, which increases the units that are used by it
-	apart    int64 // largest difference between these clocks
+	setBack  bool  // a clock of counts was set back, so that recovered units count as used again
+	apart    int64 // largest difference between the clocks of counts
 }
 
 type network struct {
@@ -55,7 +55,7 @@ type network struct {
 
 type traffic struct{ statements, messages, bytes int64 }
 
-// spell contains units at a time, with the calendar window in which they count.
+// spell contains units that were admitted or charged at a time, and the window in which they count.
 type spell struct {
 	at, units, window int64
 	region            int
@@ -74,7 +74,7 @@ type region struct {
 	begun    int64 // offset of Monotonic
 	wall     int64 // offset of the asking node's clock, which names windows
 	copies   []savedCopy
-	admitted int64          // units, by all nodes that the region has had
+	admitted int64          // units that all nodes of the region have admitted, one after the other
 	answers  map[int64]bool // unanswered messages, by serial number
 }
 
@@ -84,7 +84,7 @@ type savedCopy struct {
 	uncertain time.Duration
 	count     []bucket.Count
 	accounts  []account // accounts at the time of the copy
-	spent     int64     // units admitted in the region until then
+	spent     int64     // units admitted in the region until the time of the copy
 }
 
 type post struct {
@@ -251,7 +251,7 @@ func (r *region) holding(i int) *holding {
 	return r.holdings.shard(id).byID[id]
 }
 
-// tick does the work of a node that is due ten times a second.
+// tick does the periodic work of a node, ten times a second.
 func (r *region) tick() {
 	w := r.w
 	_, changes := r.store.Collect(0, math.MaxInt, false, nil)
@@ -541,8 +541,8 @@ func (w *globe) books(id int) (s string) {
 	return s
 }
 
-// checkEstimate fails unless the estimates of all regions sum to the limit at most, apart from
-// units that were charged twice to be safe.
+// checkEstimate fails unless the used units of all regions, which a SlidingWindow estimates, sum to the
+// limit at most. Units that were charged twice to be safe may exceed the limit.
 func (w *globe) checkEstimate() {
 	if w.stepped || w.setBack {
 		return
@@ -589,9 +589,9 @@ func (w *globe) checkAgainst(a []spell, lost int64) {
 			w.fail("%d beyond the rate, of a burst of %d", over, l.Capacity())
 		}
 	default:
-		// If the clocks of regions are apart, a region that is ahead finds units free that another
-		// region still spends in the earlier window: the units that slide out during the
-		// difference, and the first unit of each region.
+		// If the clocks of regions differ, a region whose clock is ahead admits units that have slid
+		// out by its clock, while another region still spends units of the earlier window. The excess
+		// is the units that slide out in the difference of the clocks, and the first unit of each region.
 		more := int64(0)
 		if w.apart > 0 {
 			more = int64(math.Ceil(float64(capacity)*float64(w.apart)/float64(per))) + int64(len(w.regions))

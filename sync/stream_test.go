@@ -564,8 +564,8 @@ func TestCountsOfTransferToLostMemberReachOthers(t *testing.T) {
 	}
 }
 
-// Units also count once if they are in flight when their sender yields, by a scan that is
-// finished or in progress, even if more counts are owed in the meantime.
+// Units that are in flight when their sender yields count once, whether the scan that sends them is
+// finished or in progress, and even if more counts are owed in the meantime.
 func TestUnitsInFlightFromAYieldingMemberCountOnce(t *testing.T) {
 	limit := limitOf(bucket.FixedWindow)
 	for _, ids := range []int{1, 2 * Caps{}.withDefaults().ScanBelow} {
@@ -622,9 +622,9 @@ func (c *counting) Answers(bucket.ID) Member {
 	return 2
 }
 
-// Units that a member has spent once stay in the copy of that member, which is renewed again and
-// again. Another member, whose own copy was empty, has forgotten the tally before. It must not
-// count these units again.
+// The copy of a member contains units that the member has spent once, and is renewed again and
+// again. Another member, whose own copy was empty, has forgotten the tally before. The other member
+// must not count these units again.
 func TestReturningRecoveredTallyCountsNothing(t *testing.T) {
 	limit := bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 10, Per: 5 * time.Second}
 	x, id := newTrio(), someID(0)

@@ -10,13 +10,13 @@ import (
 	"github.com/weir-go/weir/bucket"
 )
 
-// The copies may arrive in any order, and several times. Each copy must end at the latest end that it
-// includes, within a unit for each step.
+// The copies may arrive in any order, and several times. The timer of each copy must end at the latest
+// end that the copy includes, within a unit for each step.
 func TestCopyOfTimerEndsAtLatestKnownEnd(t *testing.T) {
 	checks(t, 300, 2000)
 	type end struct {
 		origin Member
-		spent  int64 // the tally of the origin from then on
+		spent  int64 // the spent units of the origin's tally that include this end
 		at     int64
 	}
 	rapid.Check(t, func(t *rapid.T) {

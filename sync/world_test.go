@@ -25,7 +25,7 @@ type world struct {
 	copies int // number of targets of each id
 	caps   Caps
 
-	nodes           []*node // alive
+	nodes           []*node // living nodes
 	names           Member
 	sides           map[Member]int // keyed by name; two members are connected if they are on the same side
 	roster          []Member       // members that are not forgotten, including dead ones
@@ -36,8 +36,8 @@ type world struct {
 	moves           uint64
 	usages          map[bucket.ID][]*usage
 	takes           map[bucket.ID][]*take
-	spent, refunded map[bucket.ID]int64  // units that were spent or refunded, and were lost
-	admitted        map[bucket.ID]int64  // since the start
+	spent, refunded map[bucket.ID]int64  // spent and refunded units of which no living node has heard
+	admitted        map[bucket.ID]int64  // units admitted since the start
 	resets          map[bucket.ID]uint64 // highest reset number of all members that have crashed
 	turned          bool                 // a node serves, but not all nodes know that
 	apart           bool                 // a node crashed during a partition
@@ -46,8 +46,8 @@ type world struct {
 
 type failer interface{ Fatalf(string, ...any) }
 
-// usage contains the units that a node has admitted, less its refunds, while it knew this reset
-// number. Units are removed if no living node has heard of them.
+// usage contains the units that a node has admitted, less its refunds, while it knew the reset
+// number in the field reset. Units are removed if no living node has heard of them.
 type usage struct {
 	by         Member
 	reset      uint64
@@ -76,7 +76,7 @@ type node struct {
 	stream *Stream
 	holds  map[bucket.ID]bool
 	heard  map[Member]bool
-	roster []Member        // as this node knows it
+	roster []Member        // the roster that this node knows
 	serves []Member        // members of roster that are not joining
 	told   map[Member]bool // members that have sent Complete to this node
 	owed   map[Member]Ranges
@@ -565,8 +565,8 @@ func (w *world) forget(m Member) bool {
 	return true
 }
 
-// adopt gives each id that no living node of the roster holds or is to receive to the first serving
-// node of a side in rank order.
+// adopt makes the first serving node of a side in rank order hold an id, unless a living node of the
+// roster holds the id, or a living node is to receive it.
 func (w *world) adopt(side []*node) {
 	for _, id := range w.ids {
 		held := false
@@ -641,8 +641,9 @@ func (w *world) longest() (most int) {
 	return most
 }
 
-// rounds exchanges messages until there is no data left to send. A frame has room for at least
-// one waiting item. If an item is rejected, another item is queued.
+// rounds exchanges messages until there is no data left to send. The maximum number of rounds is
+// enough, because a frame has room for at least one waiting item, and a rejected item causes only one
+// other item.
 func (w *world) rounds() {
 	still, most := 0, 500+2*w.longest()
 	for round := 0; still < 4; round++ {

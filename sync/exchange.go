@@ -3,6 +3,7 @@ package countsync
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -103,11 +104,11 @@ func (st *Statement) numbers() [14]*int64 {
 func ParseExchange(b []byte) (e Exchange, err error) {
 	r := reader{b: b}
 	if version := r.byte(); r.err == nil && version != exchangeVersion {
-		return e, errExchange
+		return e, fmt.Errorf("%w: the version is %d, and must be %d", errExchange, version, exchangeVersion)
 	}
 	n := int(r.byte())
 	if n > len(r.b) {
-		return e, errExchange
+		return e, fmt.Errorf("%w: the name of the region has %d bytes, but only %d bytes remain", errExchange, n, len(r.b))
 	}
 	e.Region = string(r.b[:n])
 	r.b = r.b[n:]
@@ -126,7 +127,7 @@ func ParseExchange(b []byte) (e Exchange, err error) {
 			st.From = r.uint64()
 		}
 		if r.err == nil && (flags&^(statementMore|statementForgot) != 0 || st.Limit.Validate() != nil || len(e.Statements) == maxStatements) {
-			r.fail("statement %d is invalid", len(e.Statements))
+			r.fail("statement %d has an invalid limit or unknown flags, or is one too many: at most %d are allowed", len(e.Statements), maxStatements)
 		}
 		if r.err != nil {
 			return Exchange{}, r.err

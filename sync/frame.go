@@ -153,12 +153,12 @@ func (os *origins) read(r *reader) (o origin) {
 		return (*os)[i]
 	}
 	if i != uint64(len(*os)) {
-		r.fail("origin with index %d after %d origins", i, len(*os))
+		r.fail("an origin has the index %d, but only %d origins precede it", i, len(*os))
 		return o
 	}
 	o = origin{r.uint64(), int64(r.uint64())}
 	if r.err == nil && (o.member == 0 || o.series < 0) {
-		r.fail("invalid origin %d with series %d", o.member, o.series)
+		r.fail("the origin %d with the series %d is invalid", o.member, o.series)
 	}
 	*os = append(*os, o)
 	return o
@@ -212,7 +212,7 @@ func (ls *limits) read(r *reader) (l bucket.Limit) {
 		return (*ls)[i]
 	}
 	if i != uint64(len(*ls)) {
-		r.fail("limit with index %d after %d limits", i, len(*ls))
+		r.fail("a limit has the index %d, but only %d limits precede it", i, len(*ls))
 		return l
 	}
 	code := r.byte()
@@ -230,7 +230,7 @@ func (ls *limits) read(r *reader) (l bucket.Limit) {
 		return bucket.Limit{}
 	}
 	if err := sane(&l); err != nil {
-		r.fail("invalid limit: %w", err)
+		r.fail("a limit is invalid: %w", err)
 		return bucket.Limit{}
 	}
 	*ls = append(*ls, l)
@@ -341,7 +341,7 @@ func (r *reader) ranges() (move uint64, ranges Ranges) {
 func (os *origins) vector(r *reader, v vector, now int64) vector {
 	n := r.uvarint()
 	if n > maxTallies {
-		r.fail("a vector of %d tallies: the maximum is %d", n, maxTallies)
+		r.fail("a vector has %d tallies, and at most %d are allowed", n, maxTallies)
 	}
 	for ; n > 0 && r.err == nil; n-- {
 		o := os.read(r)
@@ -351,7 +351,7 @@ func (os *origins) vector(r *reader, v vector, now int64) vector {
 		t := tally{origin: o.member, series: o.series, spent: r.units(), refunded: r.units(), expired: r.units(), changed: now - r.age()}
 		at, there := v.find(t.origin)
 		if there {
-			r.fail("two tallies of origin %d", t.origin)
+			r.fail("a vector has two tallies of the origin %d", t.origin)
 			return v
 		}
 		v = slices.Insert(v, at, t)

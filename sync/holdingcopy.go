@@ -61,7 +61,7 @@ func (h *Holdings) adoptCopy(id bucket.ID, r *reader, known *limits, now int64) 
 	series := r.number()
 	n := r.uvarint()
 	if r.err == nil && n > maxRegions {
-		r.fail("a holding of %d accounts: the maximum is %d", n, maxRegions)
+		r.fail("a holding has %d accounts, and at most %d are allowed", n, maxRegions)
 	}
 	if r.err != nil {
 		return
@@ -83,7 +83,7 @@ func (h *Holdings) adoptCopy(id bucket.ID, r *reader, known *limits, now int64) 
 		a.number = r.number()
 	}
 	if err := whole.Validate(); r.err == nil && err != nil {
-		r.fail("invalid limit: %w", err) // the limit of a holding is not a share
+		r.fail("the limit of a holding is invalid: %w", err) // the limit of a holding is not a share
 	}
 	if r.err != nil || h == nil || len(accounts) != len(h.regions.names) {
 		return // members can disagree about the set of regions while it changes

@@ -1,6 +1,7 @@
 package countsync
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/weir-go/weir/bucket"
@@ -77,18 +78,18 @@ func (in *inbounds) get(m Member) *inbound {
 // malformed item have then been applied.
 func (s *Stream) Serve(now int64, frame []byte, roles Roles, dst []byte) (answer []byte, a Arrival, err error) {
 	if len(frame) > maxFrame {
-		return dst, Arrival{}, errFrame
+		return dst, Arrival{}, fmt.Errorf("%w: the frame has %d bytes, and at most %d are allowed", errFrame, len(frame), maxFrame)
 	}
 	r := reader{b: frame}
 	version, flags, from, to, number := r.byte(), r.byte(), r.uint64(), r.uint64(), r.uint64()
 	switch {
 	case r.err != nil:
 	case version != frameVersion || flags&^byte(knownFlags) != 0:
-		r.fail("unknown version %d or flags %#x", version, flags)
+		r.fail("the frame has the version %d and the flags %#x, and one of them is unknown", version, flags)
 	case to != s.self:
-		r.fail("the frame is for member %016x, and this is %016x", to, s.self)
+		r.fail("the frame is for member %016x, and this member is %016x", to, s.self)
 	case from == 0 || from == s.self || number == 0:
-		r.fail("invalid number %d or sender %016x", number, from)
+		r.fail("the frame has the number %d and the sender %016x, and one of them is invalid", number, from)
 	}
 	if r.err != nil {
 		return dst, Arrival{}, r.err
@@ -160,13 +161,13 @@ func (x *arriving) items(r *reader) {
 			x.prefetch(ids)
 		}
 		if x.saved && len(r.b) > 0 && kind(r.b[0]&kindMask) == grants {
-			r.fail("an item of kind %d in a snapshot", grants)
+			r.fail("the snapshot has an item of kind %d, which only frames may have", grants)
 			break
 		}
 		x.item(ids.id(), r)
 	}
 	if len(r.b) > 0 {
-		r.fail("%d bytes after the last item", len(r.b))
+		r.fail("%d bytes follow the last item", len(r.b))
 	}
 	x.Stream.limits, x.Stream.origins = x.limits, x.origins
 }
@@ -206,7 +207,7 @@ func (x *arriving) item(id bucket.ID, r *reader) {
 	x.seen, x.flags = x.seen[:0], flags
 	switch flags & (itemVector | itemTotal) {
 	case itemVector | itemTotal:
-		r.fail("an item with a vector and a total")
+		r.fail("an item has both a vector and a total")
 	case itemVector:
 		x.seen = x.origins.vector(r, x.seen, x.now-x.lain)
 	case itemTotal:

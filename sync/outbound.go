@@ -471,7 +471,7 @@ func (s *Stream) Answered(member Member, now int64, answer []byte, roles Roles) 
 	}
 	whole := r.indexes(len(f.items))
 	if r.err == nil && (version != answerVersion || len(r.b) > 0) {
-		r.fail("an answer of version %d with %d bytes after its items", version, len(r.b))
+		r.fail("the answer has the version %d, and %d bytes follow its items", version, len(r.b))
 	}
 	if r.err != nil {
 		return nil, r.err

@@ -208,7 +208,7 @@ var ErrBlock = errors.New("countsync: malformed block of a snapshot")
 // before the malformed item have been applied.
 func (s *Stream) Load(now, day int64, block []byte, roles Roles) (counts int, err error) {
 	if len(block) < blockHead || block[0] != blockVersion {
-		return 0, fmt.Errorf("%w: version %d", ErrBlock, append(block, 0)[0])
+		return 0, fmt.Errorf("%w: the block has %d bytes and the version %d: at least %d bytes and the version %d are needed", ErrBlock, len(block), append(block, 0)[0], blockHead, blockVersion)
 	}
 	written := int64(binary.LittleEndian.Uint64(block[1:]))
 	s.mu.Lock()

@@ -80,7 +80,7 @@ func ExampleHoldings() {
 	}
 	take := func(units int64) {
 		var r bucket.Result
-		east.Take(id, limit, now, units, &r)
+		east.TakeUnits(id, limit, now, units, &r)
 		fmt.Println(r.Allowed, r.Remaining)
 	}
 

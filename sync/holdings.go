@@ -25,7 +25,7 @@ import (
 // margin and a Per, and no region has to detect this.
 //
 // For each id, only the node that answers for it decides. Methods are safe for concurrent use.
-// The store is given the limit that judges an id, so that a Take of the id needs only the store,
+// The store is given the limit that judges an id, so that TakeUnits needs only the store,
 // and no lock here. The holdings learn of the spent units later, from the changes that the store
 // has collected.
 type Holdings struct {
@@ -243,8 +243,8 @@ func (h *Holdings) lock(id bucket.ID) *holdingShard {
 	return sh
 }
 
-// Take is like Store.TakeInto, within the units that this region has.
-func (h *Holdings) Take(id bucket.ID, whole *bucket.Limit, t Time, units int64, r *bucket.Result) {
+// TakeUnits is like Store.TakeInto, within the units that this region has.
+func (h *Holdings) TakeUnits(id bucket.ID, whole *bucket.Limit, t Time, units int64, r *bucket.Result) {
 	if t.Monotonic < h.partsUntil.Load() && h.store.TakePart(id, whole, t.Now, units, r) {
 		if !r.Allowed || reachesHalf(units, r) {
 			sh := h.lock(id)
@@ -361,8 +361,8 @@ func (h *Holdings) recordTake(sh *holdingShard, x *holding, units int64, t Time,
 	}
 }
 
-// Lacks records that this region needs units for which it has no room now. A denied Take records
-// the same.
+// Lacks records that this region needs units for which it has no room now. A denied call of
+// TakeUnits records the same.
 func (h *Holdings) Lacks(id bucket.ID, whole *bucket.Limit, t Time, units int64) {
 	sh := h.lock(id)
 	defer sh.mu.Unlock()

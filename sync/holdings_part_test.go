@@ -26,7 +26,7 @@ func (r *region) takesByStore(t *testing.T) bool {
 	var res bucket.Result
 	id, now := anID, r.time()
 	knew := now.Monotonic < r.holdings.partsUntil.Load() && r.store.TakePart(id, &l, now.Now, 0, &res)
-	r.holdings.Take(id, &l, now, 0, &res)
+	r.holdings.TakeUnits(id, &l, now, 0, &res)
 	require.True(t, res.Allowed)
 	return knew
 }
@@ -51,7 +51,7 @@ func TestTakeIsJudgedByPartInTheStore(t *testing.T) {
 		require.True(t, to.takesByStore(t))
 		l := to.whole()
 		var res bucket.Result
-		to.holdings.Take(anID, &l, to.time(), 0, &res)
+		to.holdings.TakeUnits(anID, &l, to.time(), 0, &res)
 		require.EqualValues(t, 50-answer.Granted, res.Limit)
 	})
 }
@@ -111,7 +111,7 @@ func TestReceivedUnitsExpireWithoutVisits(t *testing.T) {
 		require.True(t, from.takesByStore(t))
 		var res bucket.Result
 		for end := w.now + term; w.now < end+sec; w.now += int64(ExchangeEvery) {
-			from.holdings.Take(anID, &l, from.time(), 0, &res)
+			from.holdings.TakeUnits(anID, &l, from.time(), 0, &res)
 			if w.now < end {
 				require.EqualValues(t, 90, res.Limit)
 			} else {
@@ -119,7 +119,7 @@ func TestReceivedUnitsExpireWithoutVisits(t *testing.T) {
 			}
 			if looks {
 				from.holdings.Due(from.time(), func(bucket.ID) bool { return true })
-				from.holdings.Take(anID, &l, from.time(), 0, &res)
+				from.holdings.TakeUnits(anID, &l, from.time(), 0, &res)
 			}
 		}
 	}
@@ -134,8 +134,8 @@ func TestRemovedHoldingJudgesNoAsks(t *testing.T) {
 	l := from.whole()
 	var res bucket.Result
 	for range 2 {
-		from.holdings.Take(anID, &l, from.time(), 1, &res)
-		from.holdings.Take(other, &l, from.time(), 1, &res)
+		from.holdings.TakeUnits(anID, &l, from.time(), 1, &res)
+		from.holdings.TakeUnits(other, &l, from.time(), 1, &res)
 	}
 	require.True(t, from.store.TakePart(anID, &l, w.now, 1, &res))
 	require.True(t, from.store.TakePart(other, &l, w.now, 1, &res))
@@ -196,7 +196,7 @@ func TestPartKeepsItsPartOfKeep(t *testing.T) {
 		var res bucket.Result
 		take := func(l *bucket.Limit, units int64) bool {
 			all := []bucket.Result{{}}
-			if from.holdings.Take(anID, l, from.time(), units, &res); !res.Allowed {
+			if from.holdings.TakeUnits(anID, l, from.time(), units, &res); !res.Allowed {
 				return from.holdings.TakeAll([]bucket.Ask{{ID: anID, Units: units}}, []*bucket.Limit{l}, from.time(), all)
 			}
 			return true

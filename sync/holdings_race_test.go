@@ -33,7 +33,7 @@ func TestGrantedUnitsAreNotTakenConcurrently(t *testing.T) {
 			done.Go(func() {
 				var r bucket.Result
 				for r.Allowed = true; r.Allowed; {
-					if h.Take(id, &limit, at, 1, &r); r.Allowed {
+					if h.TakeUnits(id, &limit, at, 1, &r); r.Allowed {
 						taken[k]++
 					}
 				}

@@ -390,7 +390,7 @@ func (r *region) ask(units int64) bucket.Result {
 	var res bucket.Result
 	before := r.used()
 	l := r.whole()
-	r.holdings.Take(w.ids[0], &l, r.time(), units, &res)
+	r.holdings.TakeUnits(w.ids[0], &l, r.time(), units, &res)
 	taken := int64(0)
 	if res.Allowed {
 		taken = units

@@ -377,7 +377,7 @@ func (w *world) used(n *node, id bucket.ID) int64 {
 
 func (n *node) reset(id bucket.ID) uint64 { return n.stream.resets.byID[id].number }
 
-func (n *node) take(id bucket.ID, units int64) {
+func (n *node) takeUnits(id bucket.ID, units int64) {
 	w := n.w
 	if !n.store.Take(id, &w.limit, w.now, units).Allowed {
 		return
@@ -794,7 +794,7 @@ func (w *world) step(t *rapid.T) {
 	w.now += rapid.Int64Range(0, 100e6).Draw(t, "later")
 	switch op := rapid.IntRange(0, 19).Draw(t, "op"); op {
 	case 0, 1, 2, 3:
-		pick().take(id(), rapid.Int64Range(1, 5).Draw(t, "units"))
+		pick().takeUnits(id(), rapid.Int64Range(1, 5).Draw(t, "units"))
 	case 4:
 		pick().refund(id(), rapid.Int64Range(1, 5).Draw(t, "units"))
 	case 5, 6, 7:

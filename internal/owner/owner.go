@@ -162,7 +162,7 @@ func (o *Owner) applyGlobal(op wire.Op, a *wire.Ask, now int64, r *wire.Result) 
 		if a.Take.Want.Units > 0 {
 			o.takeLending(a, nil, now, r)
 		} else {
-			o.holdings.Take(a.ID, a.Limit, t, a.Units, &r.Result)
+			o.holdings.TakeUnits(a.ID, a.Limit, t, a.Units, &r.Result)
 		}
 		r.Age = time.Duration(now - int64(r.Receipt))
 		o.capRetryAfter(a.ID, &r.Result, now)

@@ -79,7 +79,7 @@ func (o *Owner) applyWait(a *wire.Ask, l *bucket.Limit, now int64, r *wire.Resul
 	case units == 0:
 		r.RetryAfter = peek.RetryAfter
 	case shared:
-		o.holdings.Take(a.ID, a.Limit, o.clock.TimeAt(now), units, &r.Result)
+		o.holdings.TakeUnits(a.ID, a.Limit, o.clock.TimeAt(now), units, &r.Result)
 	default:
 		o.counts.TakeInto(a.ID, l, now, units, &r.Result)
 	}

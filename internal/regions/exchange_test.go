@@ -97,7 +97,7 @@ func TestRegionIsGrantedUnusedUnits(t *testing.T) {
 		take := func(n *node) (allowed int) {
 			for range 200 {
 				var r bucket.Result
-				n.Holdings.Take(id, limit, n.Time(), 1, &r)
+				n.Holdings.TakeUnits(id, limit, n.Time(), 1, &r)
 				if r.Allowed {
 					allowed++
 				}

@@ -142,7 +142,7 @@ func TestInsertionIntoFullStoreAllocatesNothing(t *testing.T) {
 
 // All counts of another limit with more than half of their capacity used must stay, however
 // much the keys of the flood have used.
-func TestFloodKeepsUsedCountsOfOtherLimits(t *testing.T) {
+func TestFloodEvictsNoUsedCountsOfOtherLimits(t *testing.T) {
 	testenv.SkipOneGoroutine(t)
 	shards := testenv.PickFull(t, maxShards/8, maxShards) // large shards
 	for name, c := range map[string]struct {
@@ -189,7 +189,7 @@ func TestFloodKeepsUsedCountsOfOtherLimits(t *testing.T) {
 
 // If the store is full of counts for one limit, the keys of another limit replace some of these
 // counts.
-func TestLateLimitGetsPlacesInFullStore(t *testing.T) {
+func TestNewLimitReplacesCountsInFullStore(t *testing.T) {
 	const keys = 4_000
 	full, late := &Limit{Rate: 10, Per: 2 * time.Hour}, &Limit{Rate: 10, Per: time.Hour}
 	s, all := NewStore(keys, Salt{}), ids(3*keys)

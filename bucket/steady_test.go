@@ -104,7 +104,7 @@ func TestSteadyCallerIsNeverDeniedAfterReset(t *testing.T) {
 
 // A caller of a limit of 100 per minute that has spent 50 at once finds 51 units after a minute,
 // and all 100 after another 59 seconds.
-func TestSlidingWindowStatesWhenAllUnitsAreFree(t *testing.T) {
+func TestResetAfterOfSlidingWindowIsExact(t *testing.T) {
 	k := newCount(Limit{Algorithm: SlidingWindow, Rate: 100, Per: time.Minute})
 	r := k.takeUnits(origin, 50)
 	require.Equal(t, 2*time.Minute-time.Minute/50, r.ResetAfter.Round(time.Microsecond))

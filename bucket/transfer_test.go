@@ -101,7 +101,7 @@ func TestTransferTimeRecoversNoUnits(t *testing.T) {
 
 // If the pieces of a log are exported one after the other, each after the previous Mark, the
 // imported log equals the exported log.
-func TestPiecesOfALogMakeTheLog(t *testing.T) {
+func TestImportedPiecesEqualTheLog(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		here, there := newStore(10, 1), newStore(10, 1)
 		l := &Limit{Algorithm: SlidingLog, Rate: rapid.Int64Range(1, 300).Draw(t, "rate"), Per: time.Duration(rapid.Int64Range(10, int64(maxPer)).Draw(t, "per"))}

@@ -182,7 +182,7 @@ func TestUnitsTakenByTheStoreAreRecorded(t *testing.T) {
 
 // A part of a limit keeps a proportional part of the kept units, whether the store or the holding
 // judges. TakeAll keeps as many units.
-func TestPartKeepsItsPartOfKeep(t *testing.T) {
+func TestPartOfLimitKeepsProportionalUnits(t *testing.T) {
 	for _, known := range []bool{false, true} {
 		w, from, _ := twoRegions(bucket.Limit{Rate: 100, Per: time.Hour})
 		if known {

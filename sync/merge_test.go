@@ -280,7 +280,7 @@ func TestCopyHasAtLeastTheUnrecoveredKnownUnits(t *testing.T) {
 	})
 }
 
-func TestMergeTakesTheLesserBound(t *testing.T) {
+func TestMergeChoosesTheLesserBound(t *testing.T) {
 	const early = 9
 	by := ages{now: early, late: 7, recovered: 9}
 	of := func(origin Member, spent, refunded, changed int64) tally {

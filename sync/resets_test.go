@@ -120,7 +120,7 @@ func TestExcessTombstonesRemoveTheOldest(t *testing.T) {
 
 // A scan sends a reset with the vector before the count, so that a joiner spends the units when they
 // arrive. With the count, it learns when they were spent.
-func TestUnitsSinceAResetKeepTheirTime(t *testing.T) {
+func TestUnitsSpentAfterResetKeepTheirTime(t *testing.T) {
 	for _, a := range algorithms {
 		limit := limitOf(a)
 		l := newLink(t)

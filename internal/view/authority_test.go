@@ -313,7 +313,7 @@ func TestReplacementReceivesRangesOfCrashedNode(t *testing.T) {
 // A node waits for a live member as long as the member reports that it has the ranges. Once no
 // member has the ranges, the node recalls the copies of all members, and takes the ranges after
 // HoldDown. If a member does not know about recent events, the node takes them later.
-func TestWaitEndsWhenNoMemberHasTheRange(t *testing.T) {
+func TestNodeTakesRangeThatNoMemberHas(t *testing.T) {
 	for _, unclear := range []bool{false, true} {
 		m := &lagging{views: make(map[string]*View)}
 		for range 2 {

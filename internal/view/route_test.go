@@ -334,7 +334,7 @@ func TestPathAvoidsStalledMembers(t *testing.T) {
 	}
 }
 
-func TestReconnectionEndsLoss(t *testing.T) {
+func TestConnectedMemberIsNotLost(t *testing.T) {
 	whole := viewOf(1, nil, "11", "11")
 	lost := viewOf(2, whole, "10", "01")
 	still := viewOf(3, lost, "10", "01")

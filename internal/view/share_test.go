@@ -342,7 +342,7 @@ func TestNodeWithoutPointsHasNoShare(t *testing.T) {
 	}
 }
 
-func TestSidesOfSplitHaveTheirShares(t *testing.T) {
+func TestEachSideOfSplitHasItsShare(t *testing.T) {
 	for _, c := range []struct {
 		name            string
 		members, expect int

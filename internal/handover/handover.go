@@ -38,7 +38,7 @@ type Config struct {
 	Counts      *bucket.Store
 	Stream      *countsync.Stream // replicates Counts
 
-	// Swapped is called with each new view, after it has replaced the view before. It is called
+	// Swapped is called with each new view, after it has replaced the previous view. It is called
 	// with Handover.swap held, and must not block.
 	Swapped func(v *view.View)
 	// Regain is called, with the same lock held, if Replicas is 0 and this node takes authority

@@ -27,9 +27,9 @@ func (h *Handover) IsReady() bool {
 // Config.Join, or because it is a joiner and reaches no serving member. On a busy machine gossip
 // can arrive seconds before the first connection. If such a node were ready, a deploy would stop
 // the member with the counts before another member has replicas. awaitsJoin returns true for at
-// most JoinTimeout, and after the first false always false, except that a false of a joiner that
-// reaches all serving members is not final. A name in Config.Join that resolved to this node alone
-// may later resolve to other nodes too, and a ready node must stay in service.
+// most JoinTimeout. Its first false is final: a name in Config.Join that resolved to this node alone
+// may later resolve to other nodes too, and a ready node must stay in service. Only the false of a joiner
+// that reaches all serving members is not final.
 func (h *Handover) awaitsJoin(v *view.View) bool {
 	if h.joined.Load() {
 		return false
@@ -52,7 +52,8 @@ func (h *Handover) age() time.Duration {
 }
 
 // UnjoinedTime returns for how long this node has counted alone since its start although Config.Join names
-// other nodes, and 0 if it has met a member, has ended or names none. c is the state of the cluster now.
+// other nodes. It returns 0 if this node has met a member or has ended, or if Config.Join names no other node. The
+// argument c is the present state of the cluster.
 func (h *Handover) UnjoinedTime(c *cluster.Stats) time.Duration {
 	if h.View().Met != 0 || len(c.Unanswered) == 0 || h.cfg.Env.Ended() {
 		return 0

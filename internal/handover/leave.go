@@ -24,11 +24,11 @@ const (
 	lastCopies = 4 * collectEvery
 	// copiesFor is the maximum time for which a leaver that holds no authority sends copies to the
 	// members that will replace it as a replica. The owners of these counts create new copies as
-	// well, but without urgency, and an owner may be disconnected and end before.
+	// well, but later, and an owner may be disconnected or may end before.
 	copiesFor = time.Second
 	// A node that leaves first waits for an answer of each member. At most callsAtOnce members are
 	// asked at a time. Each call waits for callWait, and is repeated after callPause. Within
-	// callsFor, a member that is gone is found to be gone.
+	// callsFor, this node detects that a member is gone.
 	callsAtOnce = 16
 	callsFor    = 2 * time.Second
 	callWait    = time.Second
@@ -287,8 +287,8 @@ func (h *Handover) receives(v *view.View) bool {
 	})
 }
 
-// acknowledged reports whether the other members that are not away have acknowledged the items that
-// were queued for them at a time of the stream.
+// acknowledged reports whether the other members have acknowledged the items that were queued for them at the
+// time fence of the stream. It ignores members that are away (view.View.Away).
 func (h *Handover) acknowledged(v *view.View, fence int64) bool {
 	return !anyOther(v, func(i int) bool { return !h.stream.Acknowledged(v.Hashes[i], fence) })
 }

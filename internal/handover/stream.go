@@ -20,7 +20,7 @@ const (
 	// round do not coincide with later rounds.
 	collectEvery = 50*time.Millisecond - 9
 	// sweepRested is the time between two rounds of a resting node that has tallies or resets to
-	// forget. Such a round makes up for the sweeps of the rest, one for each collectEvery. So the
+	// forget. Such a round makes up for the sweeps that the rest has omitted, one for each collectEvery. So the
 	// rest delays the removal of a tally by at most sweepRested.
 	sweepRested = time.Second - 9
 	maxSweeps   = 128 // the maximum number of sweeps in a round, which is enough to visit all tallies

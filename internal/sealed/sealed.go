@@ -72,8 +72,8 @@ func Derive(secret, salt []byte, label string) []byte {
 	return key
 }
 
-// Seal returns plain, at most MaxBytes, as a text. Open needs the same kind and ad, which the text
-// does not contain. ad is data to which the text is bound, such as the ID of a count.
+// Seal returns the record plain, of at most MaxBytes bytes, as a text. Open needs the same kind and ad, which the
+// text does not contain. The argument ad is data to which the text is bound, such as the ID of a count.
 func (b *Box) Seal(kind byte, ad, plain []byte) string {
 	text := make([]byte, 1+saltBytes, 1+saltBytes+len(plain)+tagBytes)
 	text[0] = version

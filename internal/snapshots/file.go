@@ -158,7 +158,7 @@ type Reader struct {
 	nonce  nonce
 	number uint64 // number of the next chunk
 	at     int64  // offset of that chunk in the file
-	sealed []byte // capacity for a chunk and the byte after it
+	sealed []byte // buffer for a chunk and the byte after it
 	ahead  int    // 1 if the last byte of sealed is the first byte of the next chunk
 	text   []byte // unread text of this chunk
 	last   bool   // this chunk is the last

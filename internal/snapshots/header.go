@@ -24,7 +24,7 @@ type Header struct {
 
 	// A Writer sets the following fields.
 
-	Version byte // of the format
+	Version byte // version of the format
 	Sealed  bool // encrypted under a secret
 }
 
@@ -86,8 +86,8 @@ func (h *Header) append(salt, id []byte) ([]byte, error) {
 	return append(binary.LittleEndian.AppendUint16(b, uint16(len(run))), run...), nil
 }
 
-// ReadHeader reads the header of a file without verification, because that needs a key:
-// anyone may have changed it. The error is ErrNotSnapshot, ErrLaterVersion, ErrDamaged,
+// ReadHeader reads the header of a file without verification, because verification needs a key:
+// anyone may have changed the header. The error is ErrNotSnapshot, ErrLaterVersion, ErrDamaged,
 // or that of r.
 func ReadHeader(r io.Reader) (Header, error) {
 	raw, err := readRaw(r)

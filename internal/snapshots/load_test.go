@@ -23,7 +23,7 @@ func starting(name string, knows []string) *Snapshots {
 }
 
 // Several nodes start at the same time, and each knows some of the other nodes. In any
-// case each snapshot is loaded. If all nodes know each other, exactly one node loads it.
+// case each snapshot is loaded. If all nodes know each other, exactly one node loads each snapshot.
 func TestStartingNodesLoadEachSnapshot(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {

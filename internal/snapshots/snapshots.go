@@ -8,9 +8,9 @@
 //
 //   - A loaded count is a replica like the replica of any member. So a count has an effect only
 //     once, however many nodes load it, and does not change counts that are known to be newer.
-//   - A snapshot is not loaded if the cluster is known to have run for longer than GraceFor since.
-//     The node of such a snapshot stopped before the other nodes, and the snapshot lacks the resets
-//     since, which are in effect only for that long. This is decided by the run of the cluster
+//   - A snapshot is not loaded if the cluster is known to have run for longer than GraceFor since the snapshot
+//     was written. The node of such a snapshot stopped before the other nodes. The snapshot lacks later resets,
+//     and other nodes forget a reset after GraceFor. This is decided by the run of the cluster
 //     (package epoch), and never by a time of day.
 //   - No snapshot is written if it would replace a snapshot of another cluster. A node checks this
 //     before it writes a snapshot. A node also writes no snapshot if, at its start, it had to load a
@@ -93,7 +93,7 @@ type Snapshots struct {
 	leaving atomic.Bool   // the current writing makes no more pauses
 	taken   atomic.Int64  // when the store last accepted data, in monotonic time
 
-	failures loglimit.Line // log lines about failures
+	failures loglimit.Line // limits the log lines about failures
 
 	shut atomic.Pointer[error] // the reason why no snapshot may be written; nil if writing is allowed
 
@@ -142,7 +142,7 @@ func (s *Snapshots) Stats() Stats {
 }
 
 // Loading reports whether loading has not finished. Until then, this node may admit units that
-// were admitted before.
+// were admitted before all nodes stopped.
 func (s *Snapshots) Loading() bool { return s.loading.Load() }
 
 // Begin starts to load the snapshots of all nodes, and to write snapshots after that. It returns when all

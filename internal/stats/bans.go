@@ -24,7 +24,7 @@ type Ban struct {
 	Key    string // the text of the key, masked if the key is a secret
 	Known  bool   // a node has included the text of the key
 	Masked bool   // Key is masked; set by Survey
-	Since  int64  // 0 if the nodes that list the ban have not begun it
+	Since  int64  // 0 if none of the nodes that list the ban has begun it
 	Until  int64
 }
 
@@ -35,8 +35,8 @@ type BanList struct {
 	all map[[16]byte]Ban
 }
 
-// Add lists a ban, unless b has no Since and the list has a present ban of the key. If secret is true, Add
-// stores only the masked text of the key. A full list drops the ban that ends first, which may be b.
+// Add lists a ban, unless b has no Since and the list already has a ban of the key that has not ended. If secret
+// is true, Add stores only the masked text of the key. A full list drops the ban that ends first, which may be b.
 func (l *BanList) Add(b Ban, secret bool, now int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -73,7 +73,7 @@ func (l *BanList) Forget(id [16]byte) {
 	l.mu.Unlock()
 }
 
-// List returns the bans that have not ended, and forgets the others.
+// List returns the bans that have not ended, and forgets the bans that have.
 func (l *BanList) List(now int64) (all []Ban) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// Shadows is the index of the decisions of shadows, of all sources, in place of a source.
+	// Shadows is the index of the counters of shadows, in place of a source. They count the decisions of all sources.
 	Shadows = wire.Sources
 	// Others is the name under which the limits beyond MaxNames are counted. A limit with this name
 	// is counted with them.
@@ -34,15 +34,15 @@ type Outcomes struct{ Allowed, Denied uint64 }
 // Limits contains the counters of decisions by the names of limits. The zero Limits has counted no
 // decision.
 type Limits struct {
-	// WithoutOwner, unless it is nil, is called after each decision without the owner of the key,
-	// except of a shadow. It must be set before the first call of CountersOf.
+	// WithoutOwner, unless it is nil, is called after each decision without the owner of the key. It is not
+	// called for shadows. It must be set before the first call of CountersOf.
 	WithoutOwner func()
 
 	mu     sync.Mutex
 	named  map[string]*Limit
 	others Limit
 
-	uncounted Limit // the result of Uncounted
+	uncounted Limit // the counters of the name Uncounted, which no method reads
 }
 
 // Limit counts the decisions of all limits of one name. It is striped by the hash of the

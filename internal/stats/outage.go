@@ -106,7 +106,7 @@ type OutageTracker struct {
 
 // PastOutage is an outage that has ended.
 type PastOutage struct {
-	Since, Until time.Time // Until is when the outage was last seen
+	Since, Until time.Time // Until is when a condition of the outage was last true
 	Missing      []string  // sorted: members that were missing at any time of the outage
 	Decisions    uint64
 }
@@ -114,7 +114,7 @@ type PastOutage struct {
 // outage is the current outage.
 type outage struct {
 	since   int64
-	active  int64            // when the outage was last seen
+	active  int64            // when a condition of the outage was last true
 	before  OutageDecisions  // decisions before the outage
 	missing map[string]int64 // the time at which each member was last found to be missing
 	ever    map[string]int64 // like missing, for all members that were missing at any time of the outage

@@ -21,8 +21,8 @@ const (
 	ended
 )
 
-// Line is a line of the log about an outage. It contains all missing members, of which Log
-// writes at most maxNames names, so that the next line reports changes since this line.
+// Line is a line of the log about an outage. It contains all missing members, so that the next line reports
+// changes since this line. Log writes at most maxNames of their names.
 type Line struct {
 	event     event
 	since     int64

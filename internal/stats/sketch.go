@@ -31,7 +31,7 @@ type counter struct {
 	count, over float64
 	place       int32 // index in heap
 	limit       string
-	key         []byte // kept from one key to the next, so that adding allocates nothing
+	key         []byte // a buffer that the next key reuses, so that adding allocates nothing
 }
 
 // entry is a key that is among the most frequent.

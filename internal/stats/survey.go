@@ -32,7 +32,7 @@ type SurveyConfig struct {
 	Meters    *Meters
 	Identity  identity.Identity
 	TellsKeys bool // whether other members may receive the text of keys
-	// InFlight returns the Rate of a known limit of units in flight.
+	// InFlight returns the Rate of the InFlight limit with the given name, if this node knows the limit.
 	InFlight func(limit string) (rate int64, known bool)
 	Checks   env.Checks
 }
@@ -54,7 +54,7 @@ type ClusterTop struct {
 	Silent        []string // names of the members that do not keep top keys
 }
 
-// HeldKey is a key with the number of its held units. Most is the Rate that the deciding member uses.
+// HeldKey is a key with the number of its held units, as counted by the deciding member.
 type HeldKey struct {
 	TopKey
 	Held, Most int64 // Held is the number of held units, and Most is the maximum that the limit allows
@@ -120,7 +120,8 @@ func (s *Survey) Bans(ctx context.Context) (all []Ban, missing []string, err err
 	return all, missing, nil
 }
 
-// Top returns at most the given number of keys of each list. The error is the context's.
+// Top returns the top keys of all members. Each list has at most the number of keys in the argument most. The
+// error is the context's.
 func (s *Survey) Top(ctx context.Context, most int) (t ClusterTop, err error) {
 	v, all, errs := askAll(ctx, s, wire.OpTop, TopWait, ParseTop, s.ownTop)
 	for i := range all {

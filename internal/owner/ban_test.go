@@ -16,7 +16,7 @@ import (
 
 // banModel is a simple version of the bans of one key.
 type banModel struct {
-	denials []time.Duration // the last ones that count, at most as many as ban the key
+	denials []time.Duration // the last denials that count, at most as many as ban the key
 	begun   []time.Duration
 	until   time.Duration
 }

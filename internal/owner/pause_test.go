@@ -76,7 +76,7 @@ func TestPauseResultHasRemainingTime(t *testing.T) {
 	}
 }
 
-// The later end of a ban and a pause determines the answer, also if a result is used again.
+// The denial lasts until the later end of the ban and the pause, also if the result has a field of an earlier use.
 func TestLaterEndOfBanAndPauseAnswers(t *testing.T) {
 	o, v := newOwner()
 	strikes := bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 1, Per: time.Minute}
@@ -146,14 +146,16 @@ func TestPauseKeepsPlacesOfNodes(t *testing.T) {
 	require.Zero(t, o.WaitingNodes(), "a node without waiters leaves")
 }
 
-// waitOf executes OpWait of a node for a unit. The node has a waiter since arrived. Times count from pausedAt.
+// waitOf executes OpWait for a unit, asked by a node whose only waiter arrived at the time arrived. Times count
+// from pausedAt.
 func waitOf(o *Owner, v *view.View, a wire.Ask, after, arrived time.Duration) (r wire.Result) {
 	a.Units, a.Wait = 1, wire.Wait{Ticket: uint64(1 + arrived), Waiting: 1, Age: after - arrived}
 	o.Do(v, view.AsOwner, wire.OpWait, &a, pausedAt+int64(after), &r)
 	return r
 }
 
-// The node with the first waiter is served first, even if its request arrives last, but not too late.
+// The node with the first waiter is served first, even if its request arrives last, unless that is askLate or more
+// after the end of the pause.
 func TestFirstWaiterIsServedFirstAfterPause(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		o, v := newOwner()
@@ -175,7 +177,7 @@ func TestFirstWaiterIsServedFirstAfterPause(t *testing.T) {
 }
 
 // A node that waits asks again every second, also during a longer pause. So if a reset ends the pause, a
-// node that has crashed delays no other.
+// node that has crashed delays no other node.
 func TestResetOfPauseSkipsCrashedNode(t *testing.T) {
 	o, v := newOwner()
 	a := pauseOf(60)

@@ -11,8 +11,8 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// A state may arrive between a grant and its refund. If this state was in transit for longer than
-// the state before, its windows and entries begin later on this node.
+// The count of the member with authority may arrive between a grant of this node and its refund. If the count was
+// in transit for longer than the previous time, its windows and entries begin later on this node.
 func TestRefundFindsUnitsOfStandInAfterImport(t *testing.T) {
 	for _, algorithm := range windowsAndBuckets {
 		limit := limitOf(algorithm)

@@ -32,7 +32,7 @@ import (
 )
 
 const (
-	// CompareEvery is the time between two comparisons of a node with its neighbors, in turn. A
+	// CompareEvery is the time between two comparisons. A node compares with its neighbors in turn. A
 	// comparison finds values that were lost in transit.
 	CompareEvery = 2 * time.Second
 	// compareRested replaces CompareEvery once the node has compared with each neighbor and found
@@ -74,9 +74,9 @@ func (p *Publisher) Put(name string, version uint64, value []byte) error {
 	return err
 }
 
-// spread sends the news in a message to the neighbors of this node, which pass them on. If the
-// news came from the member from, spread leaves out this member and the members that are connected
-// to it. If the news do not fit into one message, they wait until stores are compared.
+// spread sends the news in a message to the neighbors of this node, which pass them on. The argument from is
+// the index of the member that has sent the news to this node, or -1. spread leaves out that member and the members
+// that are connected to it. If the news do not fit into one message, they wait until stores are compared.
 func (p *Publisher) spread(v *view.View, news []entry, from int) {
 	size := 0
 	for i := range news {
@@ -118,8 +118,8 @@ func (p *Publisher) learn(v *view.View, list []entry, from string) {
 	p.spread(v, news, member)
 }
 
-// Answer appends the answer to the Question of the member from. If the store has changed, Answer
-// sorts it first.
+// Answer appends the answer to a Question. The argument from is the name of the member that has asked. If the
+// store has changed, Answer sorts it first.
 func (p *Publisher) Answer(b []byte, q *Question, from string) []byte {
 	d := p.findDifference(q, maxMessageBytes)
 	if q.digests != p.digestsNow() {
@@ -135,8 +135,8 @@ func (p *Publisher) Answer(b []byte, q *Question, from string) []byte {
 func (p *Publisher) Changed() { env.Signal(p.newcomers) }
 
 // Run compares the values of this node with the values of other members until ctx is done: with each
-// member as soon as the member is a neighbor, and then with the neighbors in turn. first is the time until
-// the first turn. After a turn with each neighbor and no change, Run rests: the time between two turns is
+// member as soon as the member is a neighbor, and then with the neighbors in turn. The argument first is the time
+// until the first turn. After a turn with each neighbor and no change, Run rests: the time between two turns is
 // longer. If a member asks a Question during a rest, and has other values, Run compares with
 // this member at once. While Run does not rest, it waits for the turn of the member, because
 // the values of two full stores may always differ.
@@ -160,7 +160,7 @@ func (p *Publisher) Run(ctx context.Context, first time.Duration) {
 		case <-ctx.Done():
 			return
 		}
-		// If both channels are ready, handle both, whichever was chosen.
+		// If newcomers and tick are both ready, handle both, whichever select has chosen.
 		env.Unsignal(p.newcomers)
 		select {
 		case <-tick.C:

@@ -28,8 +28,8 @@ type circle struct {
 	log   bytes.Buffer
 
 	mu    sync.Mutex
-	hears [][]bool           // a change of a connection replaces it, because views refer to it
-	views map[int]*view.View // keyed by the present connections
+	hears [][]bool           // the connections; each change replaces the slices, because views refer to them
+	views map[int]*view.View // the view of each node with the present connections
 	asked []int              // number of questions to each node
 	told  int                // number of messages
 }

@@ -30,7 +30,7 @@ const (
 	// brings the value back.
 	tombstoneFor = 24 * time.Hour
 	// maxAhead is the maximum by which a version may be ahead of the time of day in nanoseconds.
-	// Versions are bounded like the numbers of resets: no version is above the highest number, so a
+	// Versions are bounded like the numbers of resets: no version is above math.MaxUint64, so a
 	// value with that version could never be replaced.
 	maxAhead = 24 * time.Hour
 )
@@ -46,7 +46,7 @@ type Item struct {
 	Value   []byte
 }
 
-// entry is the state of a name.
+// entry is the value or the tombstone of a name.
 type entry struct {
 	Item
 	since int64 // when a tombstone was created, by the clock of this node; messages contain the age instead
@@ -79,8 +79,8 @@ func (p *entry) order(o *entry) int {
 	return strings.Compare(p.Name, o.Name)
 }
 
-// digests contains a number for each part of a store. If the numbers of two stores are equal, the
-// entries in that part are equal.
+// digests contains a number for each part of a store (digestIndex). If the numbers of a part are equal in two
+// stores, the entries in that part are equal.
 type digests [256]uint64
 
 // digestIndex returns the index of the digest that includes a name.
@@ -111,8 +111,8 @@ type Stats struct {
 // entries and the time, and the output is the new entries. The zero Store is empty. A Store is safe
 // for concurrent use.
 //
-// The counters and digests must correspond to the entries in all, so only add and remove change
-// all.
+// The counters and digests must correspond to the entries in the map all, so only add and remove change
+// that map.
 type Store struct {
 	mu       sync.Mutex
 	all      map[string]entry
@@ -387,7 +387,7 @@ func (s *Store) Stats() Stats {
 
 // Question is a request to another node for the entries that differ.
 type Question struct {
-	after   string // names up to this one have been compared
+	after   string // all names up to this name have been compared
 	digests digests
 }
 

@@ -19,7 +19,7 @@ func newLeases() *leases { return &leases{number: neverReset} }
 
 func neverReset(bucket.ID, int64) uint64 { return owner.NoReset }
 
-// addLease adds a lease of a key of a limit per minute, requested at the given time.
+// addLease adds a lease for the key of the ask a, which the node has requested at the given time.
 func addLease(l *leases, a *wire.Ask, units uint32, term time.Duration, at int64) {
 	wants := *a
 	l.addWant(&wants, 1000, instant(at), time.Second)
@@ -28,7 +28,7 @@ func addLease(l *leases, a *wire.Ask, units uint32, term time.Duration, at int64
 	l.learn(&wants, &r, 1, instant(at), instant(at))
 }
 
-// requestLease requests a lease of 4 units, calls meanwhile, and then records the result of the
+// requestLease requests a lease of 4 units, calls the function meanwhile, and then records the result of the
 // request.
 func requestLease(l *leases, reset uint64, meanwhile func()) {
 	wants := *someAsk(1)

@@ -234,7 +234,7 @@ func TestCachedPauseKeepsLaterEnd(t *testing.T) {
 	for _, c := range []struct{ at, lasts, end time.Duration }{
 		{0, time.Minute, time.Minute},
 		{time.Second, 5 * time.Second, time.Minute},             // a shorter pause that this node begins
-		{2 * time.Second, time.Hour, time.Hour + 2*time.Second}, // the owner knows of a longer one
+		{2 * time.Second, time.Hour, time.Hour + 2*time.Second}, // the owner knows of a longer pause
 		{20 * time.Second, 10 * time.Second, 30 * time.Second},  // the cached denial has ended
 	} {
 		r := denial(c.lasts)

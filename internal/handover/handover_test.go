@@ -193,7 +193,7 @@ func TestRestingNodesForgetTallies(t *testing.T) {
 	})
 }
 
-// On a slow link, the next item is queued before the last one is acknowledged. So each stage of Leave
+// On a slow link, the next item is queued before the previous item is acknowledged. So each stage of Leave
 // waits only for the items that were queued when the stage began.
 func TestLeaveEndsWhileLeaverDecidesChecks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

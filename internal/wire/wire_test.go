@@ -196,7 +196,7 @@ func TestDurationsOfAMessageAreBounded(t *testing.T) {
 	}
 	for _, c := range []struct {
 		about string
-		in    []byte // a message with a duration at the position at, whose bits are all set
+		in    []byte // a message; the test sets all bits of the duration at the position at
 		at    int
 		bytes int
 		of    func([]byte) time.Duration
@@ -230,7 +230,6 @@ func TestDurationsOfAMessageAreBounded(t *testing.T) {
 	}
 }
 
-// An answer that does not fit its request is malformed.
 func TestAnswerMustFitItsRequest(t *testing.T) {
 	done := func(counted, results, more int) []byte {
 		b := AppendResponse(nil, Done, counted)

@@ -196,7 +196,7 @@ func TestOnlyFirmDenialsAreCached(t *testing.T) {
 	p.learn(&a, r, instant(1000))
 	require.False(t, p.deny(&a, instant(1001), r))
 	answer := r.Append(wire.OpTake, wire.AppendResponse(nil, wire.Done, 1))
-	require.False(t, wire.ParseResult(answer, wire.OpTake, 0).Firm, "like the result of an older node")
+	require.False(t, wire.ParseResult(answer, wire.OpTake, 0).Firm, "the result of an older release is not firm either")
 }
 
 func TestCachedBanOutlastsOtherDenials(t *testing.T) {

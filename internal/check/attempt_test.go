@@ -147,7 +147,7 @@ func TestNoMemberIsAskedWithoutTimeLeft(t *testing.T) {
 			return
 		}
 	}
-	t.Fatal("a third one is asked")
+	t.Fatal("the check asks a third relay")
 }
 
 // A stand-in needs the reserve, because it must ask other members before it grants a hold.

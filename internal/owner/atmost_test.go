@@ -16,7 +16,7 @@ import (
 // The reference is another store, which takes the units that its own Peek has just reported as
 // remaining. The owner must grant the same number. The owner decides with the whole limit, or with the share
 // of a node in a partition.
-func TestTakeAtMostSpendsWhatIsLeft(t *testing.T) {
+func TestTakeAtMostSpendsRemainingUnits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o, whole := newOwner()
 		reference := bucket.NewStore(10, bucket.Salt{})

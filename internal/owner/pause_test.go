@@ -72,12 +72,12 @@ func TestPauseResultHasRemainingTime(t *testing.T) {
 	for _, op := range []wire.Op{wire.OpDebit, wire.OpRefund} {
 		var r wire.Result
 		o.Do(v, view.AsOwner, op, &a, pausedAt, &r)
-		require.False(t, r.Banned, "a pause ends no debits and refunds")
+		require.False(t, r.Banned, "a pause denies no debits and refunds")
 	}
 }
 
 // The denial lasts until the later end of the ban and the pause, also if the result has a field of an earlier use.
-func TestLaterEndOfBanAndPauseAnswers(t *testing.T) {
+func TestDenialLastsUntilLaterOfBanAndPause(t *testing.T) {
 	o, v := newOwner()
 	strikes := bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 1, Per: time.Minute}
 	a := pauseOf(10)
@@ -132,7 +132,7 @@ func TestPauseKeepsPlacesOfNodes(t *testing.T) {
 	}
 	require.EqualValues(t, 10, wait(time.Second, 1, 7, time.Second).Remaining)
 	require.EqualValues(t, 3, wait(2*time.Second, 2, 9, time.Second).Remaining, "Burst less the units that wait elsewhere")
-	require.EqualValues(t, 7, wait(4500*time.Millisecond, 1, 7, 4500*time.Millisecond).Remaining, "places for at most the rest of 3")
+	require.EqualValues(t, 7, wait(4500*time.Millisecond, 1, 7, 4500*time.Millisecond).Remaining, "the other node has only the 3 places that it was given")
 	require.EqualValues(t, 2, o.WaitingNodes())
 	take, r := a, wire.Result{}
 	take.Units = 1

@@ -35,7 +35,7 @@ func TestDenialByUnsettledShareAllowsEarlyRetry(t *testing.T) {
 			require.Equal(t, view.OutageRetry, r.RetryAfter)
 			spend(sideOf(4, 0, 1, 2), &r)
 			require.False(t, r.Allowed)
-			require.Greater(t, r.RetryAfter, view.OutageRetry, "if a member is missing, there must be room in this share")
+			require.Greater(t, r.RetryAfter, view.OutageRetry, "if a member is missing, a retry needs room in this share")
 		})
 	}
 }

@@ -195,7 +195,7 @@ func TestRunFindsLostValues(t *testing.T) {
 		c.nodes[2].Changed()
 		c.nodes[2].Changed()
 		synctest.Wait()
-		require.Equal(t, c.formatValues(0), c.formatValues(2), "at once from a new neighbor")
+		require.Equal(t, c.formatValues(0), c.formatValues(2), "a node compares with a new neighbor at once")
 
 		// A value that was sent to no member is found when the members compare in turn.
 		c.nodes[1].merge([]entry{{Item: Item{"z", 1, []byte("2")}}}, 0, math.MaxUint64)
@@ -224,9 +224,9 @@ func TestRunComparesWithEachMemberInTurn(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, []int{0, 1, 1, 1}, c.questions(), "at once")
 		time.Sleep(3 * CompareEvery)
-		require.Equal(t, []int{0, 2, 2, 2}, c.questions(), "one in each period")
+		require.Equal(t, []int{0, 2, 2, 2}, c.questions(), "one question in each period")
 		time.Sleep(3 * compareRested)
-		require.Equal(t, []int{0, 3, 3, 3}, c.questions(), "one in each period of a node that rests")
+		require.Equal(t, []int{0, 3, 3, 3}, c.questions(), "one question in each period of a node that rests")
 		c.cut(0, 2)
 		c.nodes[0].Changed()
 		synctest.Wait()
@@ -234,7 +234,7 @@ func TestRunComparesWithEachMemberInTurn(t *testing.T) {
 		c.link(0, 2, true)
 		c.nodes[0].Changed()
 		synctest.Wait()
-		require.Equal(t, []int{0, 3, 4, 3}, c.questions(), "it is connected again")
+		require.Equal(t, []int{0, 3, 4, 3}, c.questions(), "the member is connected again")
 	})
 }
 
@@ -301,7 +301,7 @@ func TestValuesAreSortedAndSelectedByPrefix(t *testing.T) {
 func TestPutRefusesInvalidItems(t *testing.T) {
 	p := newCircle(1).nodes[0]
 	require.NoError(t, p.Put("name", 5, []byte("five")))
-	require.NoError(t, p.Put("name", 5, []byte("five")), "it holds")
+	require.NoError(t, p.Put("name", 5, []byte("five")), "the same item again")
 	require.NoError(t, p.Put("name", 5, []byte("fivf")), "greater bytes")
 	require.NoError(t, p.Put(strings.Repeat("n", 256), 1, make([]byte, 4096)))
 	for says, err := range map[string]error{
@@ -351,7 +351,7 @@ func TestJoinerRefusesVersionTooFarAhead(t *testing.T) {
 	}
 	require.NoError(t, joiner.compare(t.Context(), c.view(1), 0))
 	require.Equal(t, "set=left ", c.formatValues(1))
-	require.Equal(t, 1, strings.Count(c.log.String(), "its version is too far ahead"), "two are refused")
+	require.Equal(t, 1, strings.Count(c.log.String(), "its version is too far ahead"), "one line for two refused versions")
 	c.cut(0, 1)
 	require.NoError(t, holder.Put("ahead", 0, nil), "the node that holds it can delete it")
 	require.Equal(t, "highest=left set=left ", c.formatValues(0))

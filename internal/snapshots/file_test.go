@@ -76,18 +76,18 @@ func read(from io.Reader, keys Keys) (blocks []block, err error) {
 
 func TestReaderReturnsWrittenBlocks(t *testing.T) {
 	for name, sizes := range map[string][]int{
-		"nothing":                   {},
-		"an empty block":            {0},
-		"small blocks":              {1, 0, 2, 100, 0},
-		"the largest blocks":        {MaxBlock, 0, MaxBlock, MaxBlock},
-		"a full chunk":              {chunkBytes - blockBytes},
-		"a full chunk and a byte":   {chunkBytes - blockBytes + 1},
-		"two full chunks":           {chunkBytes - blockBytes, chunkBytes - blockBytes},
-		"a kind at a chunk's end":   {chunkBytes - blockBytes - 1, 7, 9},
-		"a length over two":         {chunkBytes - blockBytes - 3, 7, 9},
-		"bytes in the next":         {chunkBytes - 2*blockBytes, 7, 9},
-		"an empty block at its end": {chunkBytes - 2*blockBytes, 0, 9},
-		"many":                      slices.Repeat([]int{333}, 3000),
+		"nothing":                         {},
+		"an empty block":                  {0},
+		"small blocks":                    {1, 0, 2, 100, 0},
+		"the largest blocks":              {MaxBlock, 0, MaxBlock, MaxBlock},
+		"a full chunk":                    {chunkBytes - blockBytes},
+		"a full chunk and a byte":         {chunkBytes - blockBytes + 1},
+		"two full chunks":                 {chunkBytes - blockBytes, chunkBytes - blockBytes},
+		"a kind at a chunk's end":         {chunkBytes - blockBytes - 1, 7, 9},
+		"a length in two chunks":          {chunkBytes - blockBytes - 3, 7, 9},
+		"bytes in the next chunk":         {chunkBytes - 2*blockBytes, 7, 9},
+		"an empty block at a chunk's end": {chunkBytes - 2*blockBytes, 0, 9},
+		"many small blocks":               slices.Repeat([]int{333}, 3000),
 	} {
 		for which, keys := range map[string]Keys{"sealed": keys, "open": {}} {
 			t.Run(name+", "+which, func(t *testing.T) {
@@ -213,19 +213,19 @@ func TestMovedChunkIsRefused(t *testing.T) {
 	head := len(one) - 6*full
 	chunk := func(b []byte, i int) []byte { return b[head+i*full : head+(i+1)*full] }
 	for name, change := range map[string]func(b []byte) []byte{
-		"two are swapped":     func(b []byte) []byte { copy(chunk(b, 1), chunk(one, 2)); copy(chunk(b, 2), chunk(one, 1)); return b },
-		"one is repeated":     func(b []byte) []byte { return bytes.Join([][]byte{b[:head+full], b[head:]}, nil) },
-		"one is left out":     func(b []byte) []byte { return append(b[:head+full], one[head+2*full:]...) },
-		"one is of another":   func(b []byte) []byte { copy(chunk(b, 1), chunk(other, 1)); return b },
-		"header of another":   func(b []byte) []byte { copy(b[:head], other[:head]); return b },
-		"the last is missing": func(b []byte) []byte { return b[:len(b)-full] },
-		"none is left":        func(b []byte) []byte { return b[:head] },
+		"two chunks are swapped":        func(b []byte) []byte { copy(chunk(b, 1), chunk(one, 2)); copy(chunk(b, 2), chunk(one, 1)); return b },
+		"a chunk is repeated":           func(b []byte) []byte { return bytes.Join([][]byte{b[:head+full], b[head:]}, nil) },
+		"a chunk is left out":           func(b []byte) []byte { return append(b[:head+full], one[head+2*full:]...) },
+		"a chunk is of another file":    func(b []byte) []byte { copy(chunk(b, 1), chunk(other, 1)); return b },
+		"the header is of another file": func(b []byte) []byte { copy(b[:head], other[:head]); return b },
+		"the last chunk is missing":     func(b []byte) []byte { return b[:len(b)-full] },
+		"no chunk is left":              func(b []byte) []byte { return b[:head] },
 	} {
-		requireRefused(t, change(bytes.Clone(one)), keys, blocks, "%s: that", name)
+		requireRefused(t, change(bytes.Clone(one)), keys, blocks, "a file in which %s", name)
 	}
 }
 
-func TestDamageStatesItsPlace(t *testing.T) {
+func TestDamageErrorHasPosition(t *testing.T) {
 	b := file(t, keys, random(slices.Repeat([]int{9_999}, 40)...))
 	r, err := NewReader(bytes.NewReader(b), keys)
 	require.NoError(t, err)
@@ -273,7 +273,7 @@ func TestWriterRefusesUnreadableBlocks(t *testing.T) {
 	require.NoError(t, err)
 	require.ErrorContains(t, w.Block(0, nil), "kind 0")
 	require.ErrorContains(t, w.Block(Counts, make([]byte, MaxBlock+1)), "1048577 bytes: write at most 1048576")
-	require.NoError(t, w.Block(Counts, []byte("x")), "the file goes on")
+	require.NoError(t, w.Block(Counts, []byte("x")), "the file is still valid")
 	require.NoError(t, w.Close())
 	require.Error(t, w.Close())
 	require.Error(t, w.Block(Counts, nil))
@@ -352,7 +352,7 @@ func FuzzReader(f *testing.F) {
 	f.Add(open, []byte{1, 9, 0, 0, 0, 'x'})
 	f.Fuzz(func(t *testing.T, b, text []byte) {
 		if got, err := read(bytes.NewReader(b), keys); err == nil {
-			require.Equal(t, blocks, got, "no file is made up")
+			require.Equal(t, blocks, got, "only the original files are valid")
 		}
 		_, _ = read(bytes.NewReader(b), Keys{})
 		_, _ = ReadHeader(bytes.NewReader(b))

@@ -165,7 +165,7 @@ func TestBrieflyLostMemberIsReportedMissing(t *testing.T) {
 	o.RecordLosses(timeAt(1300*time.Millisecond), "b")
 	f := factsWithout()
 	f.Decisions.StandIn = 3
-	require.Contains(t, formatLine(o.Observe(f, timeAt(2*time.Second))), "since=1s lasted=1s missing=\"[b c]\"", "since the last Observe without such decisions")
+	require.Contains(t, formatLine(o.Observe(f, timeAt(2*time.Second))), "since=1s lasted=1s missing=\"[b c]\"", "the outage began with the last Observe without such decisions")
 	require.Equal(t, stats.OutageStats{Since: time.Unix(0, timeAt(time.Second)), Missing: []string{"b", "c"}, Decisions: 3, Count: 1}, o.Stats())
 }
 

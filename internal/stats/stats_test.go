@@ -154,7 +154,7 @@ func TestWeightsSumToNumberOfDecisions(t *testing.T) {
 	for period, of := range residues {
 		require.Len(t, of, int(period))
 		for residue, weight := range of {
-			require.InEpsilon(t, float64(sum)/float64(period), float64(weight), 0.05, "of those that are %d modulo %d", residue, period)
+			require.InEpsilon(t, float64(sum)/float64(period), float64(weight), 0.05, "decisions with a number of %d modulo %d", residue, period)
 		}
 	}
 }

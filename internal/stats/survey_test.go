@@ -159,7 +159,7 @@ func TestTopReportsHeldUnits(t *testing.T) {
 	}
 }
 
-func TestDoneContextIsReturned(t *testing.T) {
+func TestSurveyReturnsErrorOfContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := newMembers(1, 16)[0].Top(ctx, 1)

@@ -26,13 +26,13 @@ func TestFailedCursorHasNoBytesLeft(t *testing.T) {
 		message []byte
 		read    func(c *Cursor)
 	}{
-		"no number is left":               {nil, func(c *Cursor) { c.Number(math.MaxUint64) }},
-		"a number of more than 64 bits":   {[]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1}, func(c *Cursor) { c.Number(math.MaxUint64) }},
-		"a number above its bound":        {[]byte{8, 1, 1}, func(c *Cursor) { c.Number(7) }},
-		"fewer bytes than are read":       {[]byte{1, 2}, func(c *Cursor) { c.Bytes(3) }},
-		"a text that is longer than told": {[]byte{3, 'a', 'b'}, func(c *Cursor) { c.Text(9) }},
-		"a text above its bound":          {[]byte{2, 'a', 'b', 1}, func(c *Cursor) { c.Text(1) }},
-		"what the caller refuses":         {[]byte{1, 1}, (*Cursor).Fail},
+		"no number is left":                   {nil, func(c *Cursor) { c.Number(math.MaxUint64) }},
+		"a number of more than 64 bits":       {[]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1}, func(c *Cursor) { c.Number(math.MaxUint64) }},
+		"a number above its bound":            {[]byte{8, 1, 1}, func(c *Cursor) { c.Number(7) }},
+		"fewer bytes than are read":           {[]byte{1, 2}, func(c *Cursor) { c.Bytes(3) }},
+		"a text that ends before its length":  {[]byte{3, 'a', 'b'}, func(c *Cursor) { c.Text(9) }},
+		"a text above its bound":              {[]byte{2, 'a', 'b', 1}, func(c *Cursor) { c.Text(1) }},
+		"a value that the caller has refused": {[]byte{1, 1}, (*Cursor).Fail},
 	} {
 		t.Run(about, func(t *testing.T) {
 			r := NewCursor(c.message)

@@ -244,22 +244,22 @@ func TestAnswerMustFitItsRequest(t *testing.T) {
 		asks   int
 		good   bool
 	}{
-		"one":                          {done(1, 1, 0), 1, true},
-		"two":                          {done(2, 2, 0), 2, true},
-		"what answers no check":        {done(0, 0, 9), 0, true},
-		"not reached":                  {unreached, 1, true},
-		"nothing":                      {nil, 1, false},
+		"one result":                   {done(1, 1, 0), 1, true},
+		"two results":                  {done(2, 2, 0), 2, true},
+		"a body of its own":            {done(0, 0, 9), 0, true},
+		"Unreached":                    {unreached, 1, true},
+		"no bytes":                     {nil, 1, false},
 		"half a header":                {unreached[:1], 1, false},
-		"fewer than were asked":        {done(1, 1, 0), 2, false},
-		"more than were asked":         {done(2, 2, 0), 1, false},
-		"counted wrong":                {done(2, 1, 0), 1, false},
+		"fewer results than asks":      {done(1, 1, 0), 2, false},
+		"more results than asks":       {done(2, 2, 0), 1, false},
+		"a wrong number of results":    {done(2, 1, 0), 1, false},
 		"half a result":                {done(1, 1, 0)[:ResponseHeaderBytes+OpTake.properties().resultBytes-1], 1, false},
-		"more than the results":        {done(1, 1, 1), 1, false},
-		"results of what is no check":  {done(1, 1, 0), 0, false},
-		"not reached, and more":        {append(slices.Clone(unreached), 0), 1, false},
-		"of an older release":          {AppendResponse(nil, Unknown, 0), 0, false},
+		"a byte after the results":     {done(1, 1, 1), 1, false},
+		"results without asks":         {done(1, 1, 0), 0, false},
+		"Unreached, and a byte":        {append(slices.Clone(unreached), 0), 1, false},
+		"Unknown, by an older release": {AppendResponse(nil, Unknown, 0), 0, false},
 		"a status of another release":  {AppendResponse(nil, Unknown+1, 0), 0, false},
-		"a status that is none at all": {AppendResponse(nil, 0, 0), 0, false},
+		"a status of zero":             {AppendResponse(nil, 0, 0), 0, false},
 	} {
 		_, err := ParseResponse(c.answer, OpTake, c.asks)
 		require.Equal(t, c.good, err == nil, about)

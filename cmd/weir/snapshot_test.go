@@ -120,7 +120,7 @@ func TestVerifyReportsFaultOfEachFile(t *testing.T) {
 	}{
 		"cut short":      {text[:len(text)-1], shared, "weir-a.2.snapshot: weir: the snapshot is damaged or cut short", "1 of 3 snapshots cannot be read"},
 		"empty":          {nil, shared, "weir-a.2.snapshot: weir: the file is not a snapshot", "1 of 3 snapshots cannot be read"},
-		"no secret":      {text, "", "there are no Secrets: set those that it was written with (-shared names the file of the secrets)", "3 of 3 snapshots cannot be read"},
+		"no secret":      {text, "", "there are no Secrets: set the Secrets with which it was written (-shared names the file of the secrets)", "3 of 3 snapshots cannot be read"},
 		"another secret": {text, other, "under a secret that is not among Secrets", "3 of 3 snapshots cannot be read"},
 		"no such file":   {text, "/none", "", "/none"},
 	} {

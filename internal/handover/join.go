@@ -81,7 +81,7 @@ func (h *Handover) ReportJoin() {
 	if v.Met != 0 {
 		h.cfg.Log.Warn("no member answered at some Join addresses; fix or remove them", attrs...)
 	} else {
-		h.cfg.Log.Warn("no other member has answered; counting alone: check Join, firewall and Advertise",
+		h.cfg.Log.Warn("no other member has answered; this node counts alone: check Join, firewall and Advertise",
 			append(attrs, "expect", h.cfg.Expect)...)
 	}
 }

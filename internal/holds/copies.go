@@ -108,7 +108,7 @@ func (h *Holds) RunCopies() {
 }
 
 // ErrUncopied is the error of Leave if this node may have the only replicas of clients' holds.
-var ErrUncopied = errors.New("weir: leaving: no other member has acknowledged all holds of clients: call Leave again to wait longer")
+var ErrUncopied = errors.New("weir: leaving: other members have not acknowledged all holds of clients: call Leave again to wait longer")
 
 // Leave sends a copy of each record to the members that will answer for its count after this node
 // has left. It takes at most leaveWait. The error is ErrUncopied, cluster.ErrClosed or the error of

@@ -281,14 +281,14 @@ func (s *Store) put(p entry, timeOfDay, now int64) (news []entry, err error) {
 		p.Version = max(uint64(max(1, timeOfDay)), held.Version+1)
 	}
 	if latest := latestVersion(timeOfDay); !s.accepts(&p, latest) {
-		return nil, fmt.Errorf("version: %d of %q is above %d, a day after the time of day in nanoseconds since 1970: use a lower one, or 0 for the next", p.Version, p.Name, latest)
+		return nil, fmt.Errorf("version: %d of %q is above %d, a day after the time of day in nanoseconds since 1970: use a lower version, or 0 for the next", p.Version, p.Name, latest)
 	}
 	if known {
 		switch c := p.compare(&held); {
 		case c == 0:
 			return nil, nil
 		case c < 0:
-			return nil, fmt.Errorf("version: %d of %q is not above version %d, the present one: use a higher version, or 0 for the next", p.Version, p.Name, held.Version)
+			return nil, fmt.Errorf("version: %d of %q is not above version %d, the present version: use a higher version, or 0 for the next", p.Version, p.Name, held.Version)
 		}
 	}
 	if !p.isTombstone() {

@@ -147,7 +147,7 @@ func (w *Writer) Close() error {
 	return w.err
 }
 
-var errClosed = errors.New("weir: the snapshot is written: begin another one")
+var errClosed = errors.New("weir: the snapshot is complete: write further blocks with a new Writer")
 
 // Reader reads one file. It must be used by one goroutine at a time, and holds a chunk and at
 // most a block in memory. After an error, all later calls return the same error.

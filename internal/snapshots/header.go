@@ -47,9 +47,9 @@ const (
 // The errors of a file that is refused at its beginning.
 var (
 	ErrNotSnapshot  = errors.New("weir: the file is not a snapshot, or its first bytes are damaged: remove it")
-	ErrLaterVersion = errors.New("weir: the snapshot has a later format than this build reads: use a build as new as the one that wrote it")
+	ErrLaterVersion = errors.New("weir: the snapshot has a later format than this build reads: use a build that is at least as new as the build that wrote it")
 	ErrOtherSecret  = errors.New("weir: the snapshot is sealed under a secret that is not among Secrets: add that secret after the others, until each node has saved again")
-	ErrNoSecret     = errors.New("weir: the snapshot is sealed under a secret, and there are no Secrets: set those that it was written with")
+	ErrNoSecret     = errors.New("weir: the snapshot is sealed under a secret, and there are no Secrets: set the Secrets with which it was written")
 	ErrOpen         = errors.New("weir: the snapshot is not sealed, and there are Secrets: remove it, because anyone may have written it")
 )
 
@@ -108,7 +108,7 @@ func readRaw(r io.Reader) (*rawHeader, error) {
 	case !is || len(b) == 0 || b[0] == 0:
 		return nil, ErrNotSnapshot
 	case b[0] > version:
-		return nil, fmt.Errorf("%w (version %d; this one reads up to %d)", ErrLaterVersion, b[0], version)
+		return nil, fmt.Errorf("%w (version %d; this build reads up to %d)", ErrLaterVersion, b[0], version)
 	case isCutShort(err):
 		return nil, damaged("the header is cut at byte %d", n)
 	case b[1]&^flagSealed != 0:

@@ -31,7 +31,7 @@ func (s *Snapshots) readNewHeaders(ctx context.Context) error {
 		return nil
 	})
 	if taken {
-		return fmt.Errorf("another cluster or region writes snapshots of a node %q there too, and they are not replaced: give each a place of its own", s.cfg.Node)
+		return fmt.Errorf("another cluster or region also writes snapshots of a node %q to this place, and this node does not replace them: give each cluster and region a place of its own", s.cfg.Node)
 	}
 	if ctx.Err() != nil {
 		return errors.Join(err, context.Cause(ctx))

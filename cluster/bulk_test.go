@@ -30,7 +30,7 @@ func replyToBulkAfter(d time.Duration) *testHandler {
 	})
 }
 
-func TestOverdueAskDoesNotStallAnsweringMember(t *testing.T) {
+func TestOverdueRequestDoesNotStallAnsweringMember(t *testing.T) {
 	inMemory(t, func(t *testing.T, lo *loopback) {
 		a, b := lo.peer(t, "a", nil), lo.peer(t, "b", replyToBulkAfter(3*time.Second))
 		a.set([]Member{b.member()})
@@ -58,7 +58,7 @@ func TestOverdueAskDoesNotStallAnsweringMember(t *testing.T) {
 	})
 }
 
-func TestAnsweredIgnoresLateAnswers(t *testing.T) {
+func TestLateAnswerDoesNotCallAnswered(t *testing.T) {
 	inMemory(t, func(t *testing.T, lo *loopback) {
 		var mu sync.Mutex
 		var answered []time.Time

@@ -24,7 +24,7 @@ func threeRegions(c *Config) {
 // secretOf returns a secret of 16 bytes b.
 func secretOf(b byte) []byte { return bytes.Repeat([]byte{b}, 16) }
 
-func TestValidateNamesInvalidFields(t *testing.T) {
+func TestValidateReportsEachInvalidField(t *testing.T) {
 	certificate := tls.Certificate{}
 	forServers := func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &certificate, nil }
 	forClients := func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &certificate, nil }
@@ -49,7 +49,7 @@ func TestValidateNamesInvalidFields(t *testing.T) {
 		"other regions": {func(c *Config) {
 			c.Region, c.Regions = "r", map[string][]string{"s": {"s.example:7946", "10.0.0.1:7946", "[::1]:1"}, "t": {"t:1"}}
 		}, nil},
-		"other regions and no own": {func(c *Config) { c.Regions = map[string][]string{"s": {"s:1"}} }, []string{"Regions is set and Region is empty"}},
+		"other regions without an own Region": {func(c *Config) { c.Regions = map[string][]string{"s": {"s:1"}} }, []string{"Regions is set and Region is empty"}},
 		"a region without addresses": {func(c *Config) { c.Region, c.Regions = "r", map[string][]string{"s": nil} },
 			[]string{`Regions["s"] has no addresses`}},
 		"its own region in Regions": {func(c *Config) { c.Region, c.Regions = "r", map[string][]string{"r": {"s:1"}} },

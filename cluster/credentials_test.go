@@ -37,7 +37,7 @@ func threeNodes() (r, s, t identity) {
 
 // The secret of a node determines the region of the node, whatever the hello states. Only a node with a
 // secret of members is a member. The dialler verifies the listener likewise.
-func TestSecretDecidesRegion(t *testing.T) {
+func TestSecretDeterminesRegionOfNode(t *testing.T) {
 	r, s, third := threeNodes()
 	says := func(id identity, region string) identity { // returns id with the given region in its hello, and the secrets that it shares with s among its Secrets
 		id.self.Region = region
@@ -91,7 +91,7 @@ func TestSecretDecidesRegion(t *testing.T) {
 }
 
 // The common secrets of two regions must not be accepted for gossip.
-func TestRegionSecretDoesNotSealGossip(t *testing.T) {
+func TestGossipDoesNotAcceptRegionSecret(t *testing.T) {
 	_, s, _ := threeNodes()
 	cfg := Config{Region: "s", Secrets: s.secrets}
 	roster := detect.NewRoster(detect.Record{Name: "s-1", Addr: "s:1"}, time.Minute)
@@ -134,23 +134,23 @@ func TestCertificateProvesRegionAndName(t *testing.T) {
 		says         string // words of the error; empty if the certificate proves region and name
 	}{
 		"a SPIFFE id":                      {[]string{"spiffe://example.org/eu/gateway"}, "eu", "any-1", ""},
-		"one among others":                 {[]string{"spiffe://other/x", "www.example.org", "spiffe://example.org/eu/gateway"}, "eu", "any-1", ""},
+		"a SPIFFE id among other names":    {[]string{"spiffe://other/x", "www.example.org", "spiffe://example.org/eu/gateway"}, "eu", "any-1", ""},
 		"a SPIFFE id of another region":    {[]string{"spiffe://example.org/us/gateway"}, "eu", "any-1", `region "eu", but its certificate of ["spiffe://example.org/us/gateway"] matches CertificateNames of ["us"]`},
 		"any last part":                    {[]string{"spiffe://example.org/us/any"}, "us", "any-1", ""},
 		"no last part":                     {[]string{"spiffe://example.org/us/"}, "us", "any-1", "of []"},
 		"a part more":                      {[]string{"spiffe://example.org/us/any/more"}, "us", "any-1", "of []"},
 		"another trust domain":             {[]string{"spiffe://example.com/eu/gateway"}, "eu", "any-1", "of []"},
 		"a name in a URI":                  {[]string{"spiffe://us.example.org/gateway/gw-7"}, "us", "gw-7-00ff", ""},
-		"another's name in a URI":          {[]string{"spiffe://us.example.org/gateway/gw-8"}, "us", "gw-7-00ff", `the name "gw-7-00ff", but its certificate is of ["spiffe://us.example.org/gateway/gw-8"]`},
+		"another node's name in a URI":     {[]string{"spiffe://us.example.org/gateway/gw-8"}, "us", "gw-7-00ff", `the name "gw-7-00ff", but its certificate is of ["spiffe://us.example.org/gateway/gw-8"]`},
 		"a name in a DNS name":             {[]string{"GW-7.eu.gateways.internal"}, "eu", "gw-7-00ff", ""},
-		"another's name in a DNS name":     {[]string{"gw-7.eu.gateways.internal"}, "eu", "gw-8-00ff", `but its certificate is of ["gw-7.eu.gateways.internal"]`},
+		"another node's DNS name":          {[]string{"gw-7.eu.gateways.internal"}, "eu", "gw-8-00ff", `but its certificate is of ["gw-7.eu.gateways.internal"]`},
 		"a wildcard for a name":            {[]string{"*.eu.gateways.internal"}, "eu", "gw-7-00ff", `but its certificate is of ["*.eu.gateways.internal"]`},
 		"one of two names":                 {[]string{"gw-7.eu.gateways.internal", "gw-8.eu.gateways.internal"}, "eu", "gw-8-00ff", ""},
-		"a wildcard where any will do":     {[]string{"*.frankfurt.example"}, "eu", "gw-7-00ff", ""},
+		"a wildcard for a wildcard":        {[]string{"*.frankfurt.example"}, "eu", "gw-7-00ff", ""},
 		"a DNS name with a part more":      {[]string{"a.b.frankfurt.example"}, "eu", "gw-7-00ff", "of []"},
 		"two regions":                      {[]string{"spiffe://example.org/eu/gateway", "spiffe://example.org/us/gateway"}, "eu", "any-1", `of ["eu" "us"]`},
 		"a DNS name that looks like a URI": {[]string{"example.org"}, "eu", "any-1", "of []"},
-		"nothing":                          {nil, "eu", "any-1", "of []"},
+		"no names":                         {nil, "eu", "any-1", "of []"},
 	} {
 		t.Run(about, func(t *testing.T) {
 			conn, err := s.connShowing(t, names, c.certificate...)
@@ -176,7 +176,7 @@ func TestCertificateProvesRegionAndName(t *testing.T) {
 
 // The certificate of a dialled member need not contain the host. A trusted authority must have
 // signed it, and the verification of the caller still applies.
-func TestCertificateNamesReplaceOnlyTheHost(t *testing.T) {
+func TestCertificateNamesReplaceOnlyHostVerification(t *testing.T) {
 	s, other := NewAuthority(t), NewAuthority(t)
 	names := certificateNames{"eu": {"spiffe://example.org/eu/gateway"}}
 	const id = "spiffe://example.org/eu/gateway"

@@ -11,7 +11,7 @@ import (
 
 // A process that is not scheduled neither writes nor reads, so the wait of an ask counts only the time in
 // which the process runs.
-func TestAskWaitCountsOnlyRunningTime(t *testing.T) {
+func TestWaitOfAskCountsOnlyRunningTime(t *testing.T) {
 	const wait, stood, response = 80 * time.Millisecond, 500 * time.Millisecond, 50 * time.Millisecond
 	for _, c := range []struct {
 		about   string
@@ -21,8 +21,8 @@ func TestAskWaitCountsOnlyRunningTime(t *testing.T) {
 		err     error
 	}{
 		{"answered once it runs again", true, false, stood + response, nil},
-		{"unanswered: a quarter of the wait was over", false, false, stood + wait*3/4, ErrTimeout},
-		{"unanswered, by a process that is late to each look", false, true, 4 * stood, ErrTimeout},
+		{"unanswered, after a quarter of the wait has passed", false, false, stood + wait*3/4, ErrTimeout},
+		{"unanswered, in a process that is late for each look", false, true, 4 * stood, ErrTimeout},
 	} {
 		t.Run(c.about, func(t *testing.T) {
 			inMemory(t, func(t *testing.T, lo *loopback) {

@@ -41,7 +41,7 @@ func readFrame(t *testing.T, conn net.Conn) frame {
 	return f
 }
 
-func TestSplitFramesArriveWhole(t *testing.T) {
+func TestFramesInPiecesArriveWhole(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		kinds := []kind{kindAsk, kindAnswer, kindTell, 255}
 		var sent []frame

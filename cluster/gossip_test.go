@@ -335,7 +335,7 @@ func TestStartAtTakenPortReportsRemedy(t *testing.T) {
 	}
 }
 
-func TestStartErrorsNameRemedy(t *testing.T) {
+func TestStartErrorContainsRemedy(t *testing.T) {
 	t.Parallel()
 	onHosts(t, func(t *testing.T, h hosts) {
 		a := startNode(t, h.configure("a", config("a")))
@@ -391,10 +391,10 @@ func TestUntrustedNodeDoesNotStart(t *testing.T) {
 			return err
 		}
 		for about, c := range map[string]*tls.Config{
-			"neither trusts the other":                other.Config(t),
-			"neither trusts the other, by a function": verifies,
-			"the member does not trust it":            trusts(other, both),
-			"it does not trust the members":           trusts(old, other.Pool),
+			"neither side trusts the other":                other.Config(t),
+			"neither side trusts the other, by a function": verifies,
+			"the member does not trust the node":           trusts(other, both),
+			"the node does not trust the members":          trusts(old, other.Pool),
 		} {
 			cfg := h.configure("b", config("b", a))
 			cfg.TLS = c

@@ -31,7 +31,7 @@ func secrets(all ...string) [][]byte {
 	return s
 }
 
-func TestHandshake(t *testing.T) {
+func TestHandshakeComparesSecretsSeedsAndRegions(t *testing.T) {
 	node := func(name, region string, seed byte, secret ...string) identity {
 		return identity{self: hello{Name: name, Addr: "10.0.0.1:1", Region: region, Seed: [16]byte{seed}}, secrets: secrets(secret...)}
 	}
@@ -52,14 +52,14 @@ func TestHandshake(t *testing.T) {
 		reason            string
 	}{
 		"to another region":                          {to("s", node("a", "r", 1, old)), node("b", "s", 1, old), nil, ""},
-		"to another region, and find its own":        {to("s", node("a", "r", 1)), node("b", "r", 1), errAstray, reasonRegion},
-		"to another region, and find a third":        {to("s", node("a", "r", 1)), node("b", "t", 1), errAstray, reasonRegion},
+		"to another region, reaching its own":        {to("s", node("a", "r", 1)), node("b", "r", 1), errAstray, reasonRegion},
+		"to another region, reaching a third":        {to("s", node("a", "r", 1)), node("b", "t", 1), errAstray, reasonRegion},
 		"to another region, with another seed":       {to("s", node("a", "r", 2)), node("b", "s", 1), errSeed, reasonSeed},
 		"to another region, with another secret":     {to("s", node("a", "r", 1, old)), node("b", "s", 1, new), errSecret, reasonAuthentication},
 		"to another region, where the node has left": {to("s", node("a", "r", 1)), left(node("b", "s", 1)), errAway, ""},
 		"to the own region, where the node has left": {node("a", "r", 1), left(node("b", "r", 1)), nil, ""},
-		"from no region to one":                      {to("s", node("a", "", 1)), node("b", "s", 1), errAstray, reasonRegion},
-		"from a region to none":                      {to("", node("a", "r", 1)), node("b", "", 1), errAstray, reasonRegion},
+		"from a node without a region to a region":   {to("s", node("a", "", 1)), node("b", "s", 1), errAstray, reasonRegion},
+		"from a region to a node without a region":   {to("", node("a", "r", 1)), node("b", "", 1), errAstray, reasonRegion},
 		"no regions at all":                          {to("", node("a", "", 1)), node("b", "", 1), nil, ""},
 		"a region's name that is too long":           {to(strings.Repeat("s", detect.MaxRegion+1), node("a", "r", 1)), node("b", "s", 1), errForeign, reasonGarbage},
 		"the own region's name is too long":          {to("s", node("a", strings.Repeat("r", detect.MaxRegion+1), 1)), node("b", "s", 1), errForeign, reasonGarbage},
@@ -309,7 +309,7 @@ func clearVersions(wire []byte, at int) (all []int) {
 
 // Earlier and later versions send other bytes. Each side sends its version to the other, so that
 // both can report the problem.
-func TestOtherVersionIsRefusedAndReceivesThisVersion(t *testing.T) {
+func TestNodeOfOtherVersionLearnsThisVersion(t *testing.T) {
 	for _, secrets := range [][][]byte{nil, secrets("0123456789abcdef")} {
 		id := identity{self: hello{Name: "a", Region: "r"}.withVersions(ownVersions), secrets: secrets}
 		for _, version := range []byte{0, opening - 1, opening + 1, plausibleVersions - 1} {
@@ -349,7 +349,7 @@ func TestOnlyValidWelcomeIsAccepted(t *testing.T) {
 		"the greatest status":                   {id("a"), 255, errRefused},
 		"garbage":                               {id("a"), statusGarbage, errForeign},
 		"another Seed":                          {id("a"), statusSeed, errSeed},
-		"it has left":                           {id("a"), statusLeft, errAway},
+		"the node has left":                     {id("a"), statusLeft, errAway},
 		"in the clear, to a holder of a secret": {id("a", "0123456789abcdef"), statusWelcome, errSecret},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -438,7 +438,7 @@ func FuzzHello(f *testing.F) {
 // A member closes a connection that it refuses. On a busy machine it may close the connection before the
 // dialler has written a byte. A member that crashes, or has just started, closes a connection without an
 // answer. That does not mean that its TLS configuration is wrong.
-func TestLateProbeReportsRefusal(t *testing.T) {
+func TestProbeReportsWhyListenerClosedConnection(t *testing.T) {
 	certificates := NewAuthority(t).Config(t)
 	for name, c := range map[string]struct {
 		tls   *tls.Config

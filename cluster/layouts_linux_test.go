@@ -85,14 +85,14 @@ var layouts = []layout{
 		"route add default via 10.1.2.1\nroute add default via 2600:1:2::1", want: "2600:1:2::9"},
 	{about: "an address of the loopback by which routers know the machine", links: nicCommands("eth0") + nicCommands("eth1") + "addr add 10.255.0.7/32 dev lo\n" +
 		"route add default src 10.255.0.7 nexthop via inet6 fe80::1 dev eth0 nexthop via inet6 fe80::2 dev eth1", want: "10.255.0.7"},
-	{about: "a card, Docker and no way out", links: docker0 + nicCommands("eth0", "10.1.2.3/24", "fd00::9/64"), names: "10.1.2.3 (eth0) 172.17.0.1 (docker0) fd00::9 (eth0) Advertise"},
+	{about: "a card, Docker and no default route", links: docker0 + nicCommands("eth0", "10.1.2.3/24", "fd00::9/64"), names: "10.1.2.3 (eth0) 172.17.0.1 (docker0) fd00::9 (eth0) Advertise"},
 	{about: "two cards that lead out at one cost, in turn", links: docker0 + nicCommands("eth0", "10.1.2.3/24") + nicCommands("eth1", "10.9.9.4/24") +
 		"route add default nexthop via 10.1.2.1 nexthop via 10.9.9.1", names: "10.1.2.3 (eth0) 10.9.9.4 (eth1) Advertise", not: "172.17.0.1"},
 	{about: "two cards that lead out at one cost, the first at first", links: docker0 + nicCommands("eth0", "10.1.2.3/24") + nicCommands("eth1", "10.9.9.4/24") +
 		"route append default via 10.1.2.1\nroute append default via 10.9.9.1", names: "10.1.2.3 (eth0) 10.9.9.4 (eth1) Advertise", not: "172.17.0.1"},
-	{about: "the same for IPv6", links: nicCommands("eth0", "2600:1:2::9/64") + nicCommands("eth1", "2600:7:7::9/64") +
+	{about: "two cards that lead out over IPv6 at one cost", links: nicCommands("eth0", "2600:1:2::9/64") + nicCommands("eth1", "2600:7:7::9/64") +
 		"route append default via 2600:1:2::1\nroute append default via 2600:7:7::1", names: "2600:1:2::9 (eth0) 2600:7:7::9 (eth1) Advertise"},
-	{about: "a way out for each half, over two cards", links: nicCommands("eth0", "10.1.2.3/24") + nicCommands("tun0", "10.8.0.6/24") +
+	{about: "a route for each half of the addresses, over another card", links: nicCommands("eth0", "10.1.2.3/24") + nicCommands("tun0", "10.8.0.6/24") +
 		"route add default via 10.1.2.1\nroute add 0.0.0.0/1 via 10.8.0.1\nroute add 128.0.0.0/1 via 10.8.0.1", want: "10.8.0.6"},
 	{about: "only a link-local address", links: nicCommands("eth0", "169.254.7.7/16"), names: "no address Advertise", not: "169.254.7.7"},
 }
@@ -111,7 +111,7 @@ func runIP(t *testing.T, ip, ns, commands string) {
 	}
 }
 
-func TestNetworkLayoutDeterminesAdvertise(t *testing.T) {
+func TestNetworkLayoutDeterminesAdvertisedAddress(t *testing.T) {
 	ip, err := exec.LookPath("ip")
 	if err != nil || os.Geteuid() != 0 {
 		t.Skip("making network namespaces needs root and the ip command (iproute2)")

@@ -56,7 +56,7 @@ func TestConnectionsAboveBoundAreClosedAndCounted(t *testing.T) {
 	})
 }
 
-func TestHandshakesAboveBoundCloseTheOldest(t *testing.T) {
+func TestHandshakeAboveBoundClosesOldestHandshake(t *testing.T) {
 	t.Parallel()
 	inPair(t, func(t *testing.T, a, b *testPeer) {
 		most := a.pending.size

@@ -234,7 +234,7 @@ func TestCallersWithShortDeadlinesLoseNoAnswer(t *testing.T) {
 	})
 }
 
-func TestCrashedPeerFailsWaitingAsksAtOnce(t *testing.T) {
+func TestCrashOfMemberEndsWaitingAsksAtOnce(t *testing.T) {
 	t.Parallel()
 	inMemory(t, func(t *testing.T, lo *loopback) {
 		arrived := make(chan struct{}, 1)

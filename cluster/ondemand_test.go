@@ -249,7 +249,7 @@ func TestPongWakesConnectionThatWasJustChecked(t *testing.T) {
 	})
 }
 
-func TestUnwatchedMemberKeepsItsConnection(t *testing.T) {
+func TestFormerlyWatchedMemberKeepsItsConnection(t *testing.T) {
 	h := handleEach(func(batch *Batch, i int, r []byte) {
 		answer, body := batch.Defer(i), slices.Clone(r)
 		time.AfterFunc(12*time.Second, func() { answer(body) })

@@ -15,13 +15,13 @@ import (
 
 // If records were not sent together, each record would be a separate message to each neighbor when
 // hundreds of members start.
-func TestPassedRecordsTravelTogether(t *testing.T) {
+func TestPassedRecordsAreSentTogether(t *testing.T) {
 	for name, c := range map[string]struct {
 		pause    time.Duration // from one record to the next
 		messages int           // at most
 	}{
-		"records that come at once":              {0, 2},
-		"records that come one each millisecond": {time.Millisecond, 7},
+		"records that arrive at once":  {0, 2},
+		"a record in each millisecond": {time.Millisecond, 7},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inMemory(t, func(t *testing.T, lo *loopback) {

@@ -79,7 +79,7 @@ func TestOriginIsIPv4AddressOrIPv6Network(t *testing.T) {
 	require.Equal(t, []string{"", "@x"}, []string{conns.Origin(nil), conns.Origin(&net.UnixAddr{Name: "@x"})})
 }
 
-func TestOldestOfLargestOriginMakesRoom(t *testing.T) {
+func TestOldestConnectionOfLargestOriginIsRemoved(t *testing.T) {
 	l := newPending(4, 1<<20)
 	in := map[string]*pendingConn{}
 	enter := func(name, addr string) (out string) {

@@ -117,7 +117,7 @@ func TestUnknownFramesAreIgnored(t *testing.T) {
 			require.Empty(t, a.stats().Refused)
 		})
 	})
-	t.Run("and what follows a ping that is longer", func(t *testing.T) {
+	t.Run("unknown bytes after a ping", func(t *testing.T) {
 		inMemory(t, func(t *testing.T, lo *loopback) {
 			b := lo.peer(t, "b", nil)
 			conn := dialStranger(t, b)

@@ -67,7 +67,7 @@ type halves struct {
 func (h *halves) Read(b []byte) (int, error)  { return h.r.Read(b) }
 func (h *halves) Write(b []byte) (int, error) { h.writes++; return h.w.Write(b) }
 
-func TestSplitRecordsArriveWhole(t *testing.T) {
+func TestRecordsInPiecesArriveWhole(t *testing.T) {
 	outer := t
 	rapid.Check(t, func(t *rapid.T) {
 		dialler, listener, asked, _ := wires(outer)
@@ -148,7 +148,7 @@ func TestReadThatMayNotWaitKeepsConnectionState(t *testing.T) {
 
 // An attacker on the path may change the bytes in any way. The other end reads only bytes that were
 // written, in their order.
-func TestRecordOpensOnlyInItsPlace(t *testing.T) {
+func TestRecordIsValidOnlyInItsPlace(t *testing.T) {
 	records := func(of *tlsConn, asked *bytes.Buffer) (all [][]byte) {
 		for _, text := range []string{"first ", "second ", "third"} {
 			of.Write([]byte(text))
@@ -227,7 +227,7 @@ func TestRecordIsBoundedBeforeAllocation(t *testing.T) {
 }
 
 // crypto/tls allocates a reader of 24 bytes for each record that it reads.
-func TestRecordsAllocateOneReaderEach(t *testing.T) {
+func TestRecordAllocatesOneReader(t *testing.T) {
 	dialler, listener, asked, _ := wires(t)
 	frames, got := bytes.Repeat([]byte("frame"), 100), make([]byte, steadyIntake)
 	there := func() {

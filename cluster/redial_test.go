@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestDialsOfDeadMemberBackOff(t *testing.T) {
+func TestAttemptsToDialDeadMemberBackOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var dials atomic.Int64
 		p := newPeers(peersConfig{
@@ -52,7 +52,7 @@ func TestDialsOfDeadMemberBackOff(t *testing.T) {
 	})
 }
 
-func TestDelayedProcessDialsLonger(t *testing.T) {
+func TestDelayedProcessWaitsLongerForDial(t *testing.T) {
 	for late, most := range map[time.Duration]time.Duration{
 		0:                      dialWait,
 		10 * time.Millisecond:  dialWait, // too small to count

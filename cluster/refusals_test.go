@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestRefusalsLogTheAddressAsTextInJSON(t *testing.T) {
+func TestRefusedAddressIsTextInJSONLog(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		addr net.Addr

@@ -14,7 +14,7 @@ import (
 
 // Only the kernel of a member can report that the process of the member has ended: the kernel closes the
 // connections of the process, and refuses later connections.
-func TestMemberHasEndedWhenItsKernelRefuses(t *testing.T) {
+func TestMemberHasEndedWhenItsKernelRefusesConnections(t *testing.T) {
 	t.Parallel()
 	newNode := func(name, bind string, refused bool, join ...string) *gossipCluster {
 		return NewGossip(Config{Name: name, Bind: bind, Join: join, ForgetRefused: refused}).(*gossipCluster)

@@ -218,7 +218,7 @@ func (n *signposts) Listen(context.Context, string) (net.Listener, net.PacketCon
 	return nil, nil, errors.ErrUnsupported
 }
 
-func TestRegionDialsBackOffOverAllAddresses(t *testing.T) {
+func TestAttemptsToReachRegionBackOffOverAllAddresses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		dials := map[string]int{}

@@ -50,10 +50,10 @@ func TestAnswersOnReplacedConnectionAreLate(t *testing.T) {
 		second   func(*stuck) // an event of the second connection; nil for no event
 		answered bool
 	}{
-		{"they come", nil, true},
-		{"they come when the second connection broke", func(s *stuck) { _ = s.Close() }, true},
-		{"they come when the second connection was silent", (*stuck).stick, true},
-		{"they do not come", nil, false},
+		{"answers arrive", nil, true},
+		{"answers arrive after the second connection broke", func(s *stuck) { _ = s.Close() }, true},
+		{"answers arrive after the second connection was silent", (*stuck).stick, true},
+		{"no answers arrive", nil, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inMemory(t, func(t *testing.T, lo *loopback) {

@@ -92,7 +92,7 @@ func TestAbuseClosesOnlyItsConnection(t *testing.T) {
 	}
 }
 
-func TestConnectionOnDemandIsWokenByAPing(t *testing.T) {
+func TestRestingConnectionIsWokenOnlyByPing(t *testing.T) {
 	t.Parallel()
 	ping := func(flags byte) []byte { return appendFrame(nil, kindPing, 1, []byte{0, 0, 0, 0, flags}) }
 	ask := appendFrame(nil, kindAsk, 1<<32, []byte("x"))
@@ -101,11 +101,11 @@ func TestConnectionOnDemandIsWokenByAPing(t *testing.T) {
 		send  []byte
 		open  bool
 	}{
-		"a request while it is used":                   {idleWait, ask, true},
-		"a request that was held up":                   {idleWait + 1, ask, false},
-		"a request that was held up behind a ping":     {idleWait + 1, append(ping(0), ask...), false},
-		"a request after a ping that wakes it":         {idleOnDemand - 1, append(ping(flagWakes), ask...), true},
-		"a ping after longer than a connection may be": {idleOnDemand + 1, ping(flagWakes), false},
+		"a request over a used connection":         {idleWait, ask, true},
+		"a request that was held up":               {idleWait + 1, ask, false},
+		"a request that was held up behind a ping": {idleWait + 1, append(ping(0), ask...), false},
+		"a request after a ping with flagWakes":    {idleOnDemand - 1, append(ping(flagWakes), ask...), true},
+		"a ping after more than idleOnDemand":      {idleOnDemand + 1, ping(flagWakes), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -171,14 +171,14 @@ func TestClientsAreAlwaysVerified(t *testing.T) {
 		in   *tls.Config
 		want tls.ClientAuthType
 	}{
-		"nothing":                     {&tls.Config{}, tls.RequireAndVerifyClientCert},
-		"only asked":                  {&tls.Config{ClientAuth: tls.RequestClientCert}, tls.RequireAndVerifyClientCert},
-		"verified if given":           {&tls.Config{ClientAuth: tls.VerifyClientCertIfGiven}, tls.RequireAndVerifyClientCert},
-		"any":                         {&tls.Config{ClientAuth: tls.RequireAnyClientCert}, tls.RequireAndVerifyClientCert},
-		"any, verified by a function": {&tls.Config{ClientAuth: tls.RequireAnyClientCert, VerifyConnection: verify}, tls.RequireAnyClientCert},
-		"any, verified by another":    {&tls.Config{ClientAuth: tls.RequireAnyClientCert, VerifyPeerCertificate: chains}, tls.RequireAnyClientCert},
-		"none, and a function":        {&tls.Config{VerifyConnection: verify}, tls.RequireAndVerifyClientCert},
-		"verified":                    {&tls.Config{ClientAuth: tls.RequireAndVerifyClientCert}, tls.RequireAndVerifyClientCert},
+		"nothing":                        {&tls.Config{}, tls.RequireAndVerifyClientCert},
+		"only requested":                 {&tls.Config{ClientAuth: tls.RequestClientCert}, tls.RequireAndVerifyClientCert},
+		"verified if given":              {&tls.Config{ClientAuth: tls.VerifyClientCertIfGiven}, tls.RequireAndVerifyClientCert},
+		"any":                            {&tls.Config{ClientAuth: tls.RequireAnyClientCert}, tls.RequireAndVerifyClientCert},
+		"any, and VerifyConnection":      {&tls.Config{ClientAuth: tls.RequireAnyClientCert, VerifyConnection: verify}, tls.RequireAnyClientCert},
+		"any, and VerifyPeerCertificate": {&tls.Config{ClientAuth: tls.RequireAnyClientCert, VerifyPeerCertificate: chains}, tls.RequireAnyClientCert},
+		"none, and VerifyConnection":     {&tls.Config{VerifyConnection: verify}, tls.RequireAndVerifyClientCert},
+		"verified":                       {&tls.Config{ClientAuth: tls.RequireAndVerifyClientCert}, tls.RequireAndVerifyClientCert},
 	} {
 		c.in.RootCAs = roots
 		before := c.in.ClientAuth

@@ -31,7 +31,7 @@ func (b bridged) Dial(ctx context.Context, addr string) (net.Conn, error) {
 }
 
 // The join error has the name of the other member, the shared address, and Advertise as the remedy.
-func TestSharedAdvertiseIsReported(t *testing.T) {
+func TestSharedAdvertisedAddressIsReported(t *testing.T) {
 	t.Parallel()
 	onHosts(t, func(t *testing.T, h hosts) {
 		on := func(host string, join ...string) (*node, *lab.Text) {

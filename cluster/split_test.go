@@ -232,7 +232,7 @@ func TestAnnouncementReachesDisconnectedMembers(t *testing.T) {
 	})
 }
 
-func TestForgetReachesAllMembers(t *testing.T) {
+func TestForgottenMemberLeavesAllRosters(t *testing.T) {
 	onHosts(t, func(t *testing.T, h hosts) {
 		nodes := h.startMembers(t, 4, 0)
 		h.Host(hostName(3)).Freeze()

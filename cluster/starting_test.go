@@ -22,7 +22,7 @@ func (h hosts) newJoiner(t *testing.T, others ...string) cluster.Cluster {
 	return c
 }
 
-func TestStaleJoinAddressDelaysNoMember(t *testing.T) {
+func TestMemberIsFoundBeforeStaleAddressTimesOut(t *testing.T) {
 	onHosts(t, func(t *testing.T, h hosts) {
 		h.startMembers(t, 1, 0)
 		c := h.newJoiner(t, hostName(0))
@@ -65,7 +65,7 @@ func TestChangedIsCalledBeforeMembersAreFound(t *testing.T) {
 
 // If a starting node did not find the only answering address among the stale addresses, it
 // would count alone until its next attempt.
-func TestStartFindsOnlyAnsweringAddress(t *testing.T) {
+func TestStartFindsTheOnlyAddressThatAnswers(t *testing.T) {
 	onHosts(t, func(t *testing.T, h hosts) {
 		h.startMembers(t, 1, 0)
 		join := []string{hostName(0) + ":7946"}

@@ -77,7 +77,7 @@ func TestConnectionSurvivesSuspension(t *testing.T) {
 	}
 }
 
-func TestSuspensionIsNotSilenceOfRegionNode(t *testing.T) {
+func TestSuspensionDoesNotCountAsSilenceOfNode(t *testing.T) {
 	begun := time.Now()
 	at := func(s float64) time.Time { return begun.Add(time.Duration(s * float64(time.Second))) }
 	var quiet detect.Silence

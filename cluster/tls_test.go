@@ -98,7 +98,7 @@ func TestHandshakesByCertificatesAreBounded(t *testing.T) {
 		dials, listens            int // bytes of certificates
 		diallerEnds, listenerEnds bool
 	}{
-		"as long as real ones":       {real, real, false, false},
+		"of a usual length":          {real, real, false, false},
 		"the dialler's is too long":  {maxCertificates, 0, false, true},
 		"the listener's is too long": {0, maxCertificates, true, false},
 	} {

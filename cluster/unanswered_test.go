@@ -41,7 +41,7 @@ func TestJoinEntryIsUnansweredUntilMemberAnswers(t *testing.T) {
 }
 
 // A process may not know all addresses that lead to it, but the answer at such an address has its name.
-func TestOwnAddressesAreNotUnanswered(t *testing.T) {
+func TestOwnAddressesAreNotInUnanswered(t *testing.T) {
 	onHosts(t, func(t *testing.T, h hosts) {
 		at, err := h.Host("a").Network().LookupHost(t.Context(), "a")
 		require.NoError(t, err)

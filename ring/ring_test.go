@@ -194,7 +194,7 @@ func TestNoTwoPointsHaveTheSameEncoding(t *testing.T) {
 	})
 }
 
-func TestOrderAppendsAndAllocatesNothing(t *testing.T) {
+func TestOrderAppendsWithoutAllocating(t *testing.T) {
 	for _, n := range []int{3, 100, 4096} {
 		r := New(memberNames(n))
 		dst := make([]int, 0, n+1)
@@ -216,7 +216,7 @@ func TestOrderReturnsMoreThan4096Members(t *testing.T) {
 	require.Len(t, slices.Compact(order), 4200)
 }
 
-func TestArcsCoverAllHashesWithOneOrderEach(t *testing.T) {
+func TestArcsCoverAllHashes(t *testing.T) {
 	for _, n := range []int{1, 2, 7} {
 		r := New(memberNames(n))
 		next := uint64(0)
@@ -241,7 +241,7 @@ func contains(arcs []arc, hash uint64) bool {
 
 // After members join and leave, the ring must equal the ring that another node builds of the same
 // members with New. The previous ring must not change.
-func TestReplaceMembersEqualsNew(t *testing.T) {
+func TestReplaceMembersReturnsTheRingOfNew(t *testing.T) {
 	named := func(r *Ring) (points []simplePoint) {
 		for _, p := range allPoints(r) {
 			points = append(points, simplePoint{p.hash, r.nameOf(p)})
@@ -272,7 +272,7 @@ func TestReplaceMembersEqualsNew(t *testing.T) {
 	})
 }
 
-func TestArcsOfCoverOwnedHashes(t *testing.T) {
+func TestArcsOfCoversOwnedHashes(t *testing.T) {
 	r := New(memberNames(7))
 	for i, name := range r.Members() {
 		var owned []arc
@@ -285,7 +285,7 @@ func TestArcsOfCoverOwnedHashes(t *testing.T) {
 	r.ArcsOf("no member", func(_, _ uint64) { t.Fatal("no member, no arcs") })
 }
 
-func TestArcsWithCoverFirstPlacesOfNewMember(t *testing.T) {
+func TestArcsWithCoversHashesOfNewMember(t *testing.T) {
 	for _, n := range []int{0, 1, 2, 7} {
 		r, name := New(memberNames(n)), "joiner"
 		with := New(append(memberNames(n), name))

@@ -25,7 +25,7 @@ func connected(members ...string) *Connectivity {
 	return c
 }
 
-func TestConnectivity(t *testing.T) {
+func TestPongConnectsAndSilenceDisconnectsMember(t *testing.T) {
 	for name, steps := range map[string][]struct {
 		ms        int
 		event     string
@@ -278,7 +278,7 @@ func TestConnectedMemberIsNotRefused(t *testing.T) {
 
 // In a large cluster, few members of a side watch a member. The member has ended only if its host
 // refuses the connections of all its watchers.
-func TestSilenceOutweighsRefusals(t *testing.T) {
+func TestMemberWithReportedSilenceHasNotEnded(t *testing.T) {
 	names := []string{"other", "self", "x"}
 	for i := range smallCluster {
 		names = append(names, crowdName(i))
@@ -321,7 +321,7 @@ func TestMergeKeepsOwnRow(t *testing.T) {
 	require.EqualValues(t, 1<<40+1, c.rows[c.id].Number, "a process that had the name before has sent the row")
 }
 
-func TestNodeOffTheRosterHasConnections(t *testing.T) {
+func TestNodeOutsideRosterHasConnections(t *testing.T) {
 	m := connected("a").Connections([]string{"a"})
 	require.Equal(t, [][]int{nil}, m.Connected)
 	require.Equal(t, []bool{true}, m.Direct)

@@ -201,7 +201,7 @@ func TestPauseDoesNotForgetMembers(t *testing.T) {
 }
 
 // When a partition heals, the smaller side connects to the other members in turn.
-func TestHealForgetsNoMemberThatConnectsLast(t *testing.T) {
+func TestHealedSideKeepsMembersThatConnectLast(t *testing.T) {
 	r := rosterOf("b")
 	mustAnnounce(t, r, Serving)
 	for _, name := range []string{"a", "c", "d", "e"} {

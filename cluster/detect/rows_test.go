@@ -40,7 +40,7 @@ func TestRowsOutOfBoundsAreRefused(t *testing.T) {
 }
 
 // Each hop refuses a row with a number above the bound, and closes the connection.
-func TestOwnRowOutbidsOthersUpToBound(t *testing.T) {
+func TestOwnRowNumberExceedsReceivedNumberUpToBound(t *testing.T) {
 	c := connected("a")
 	for _, number := range []uint64{5, maxRowNumber} {
 		c.Merge("a", []Row{{About: MemberID("self"), Number: number}})
@@ -70,7 +70,7 @@ func FuzzRows(f *testing.F) {
 }
 
 // A row may arrive before the member does, and there may be any number of such rows.
-func TestRowsOfStrangersAreBounded(t *testing.T) {
+func TestRowsOfUnknownMembersAreBounded(t *testing.T) {
 	c := NewConnectivity("self")
 	c.SetMembers([]string{"a"})
 	var rows []Row
@@ -85,7 +85,7 @@ func TestRowsOfStrangersAreBounded(t *testing.T) {
 	require.Equal(t, []int{1}, c.Connections(names).Connected[0])
 }
 
-func TestNewsAreSentOnceAndNotBack(t *testing.T) {
+func TestRowsAreSentOnceAndNotBack(t *testing.T) {
 	c := connected("a", "b")
 	var toA, toB Feed
 	next := func(f *Feed, to string, ms int) (about []uint64, wait time.Duration) {

@@ -39,7 +39,7 @@ func TestRunningClockStopsWithItsProcess(t *testing.T) {
 	}
 }
 
-func TestCancelForgetsLateCheck(t *testing.T) {
+func TestCancelCheckForgetsLateCheck(t *testing.T) {
 	var r RunningClock
 	r.Plan(0)
 	require.False(t, r.Check(time.Second))

@@ -100,7 +100,8 @@ func global(l weir.Limit, faults ...Fault) *Scenario {
 	return s
 }
 
-// Two regions together admit exactly this many units in a window of each row.
+// In each row, two regions together may admit exactly the given number of units in a
+// window.
 func TestRegionsTogetherHaveOneBound(t *testing.T) {
 	log := weir.Limit{Algorithm: weir.SlidingLog, Rate: 160, Per: time.Second}
 	sliding, fixed, bucket := log, log, log

@@ -17,8 +17,8 @@ func newInFlight(p weir.PartitionPolicy, faults ...Fault) *Scenario {
 	return s
 }
 
-// newHold returns the hold of a caller at a node that has the units between two
-// seconds.
+// newHold returns the hold of a caller at a node. The caller has the units between two
+// times, in seconds.
 func newHold(node int16, units int64, from, to float64) Held {
 	at := func(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 	return Held{Asked: at(from) - time.Millisecond, From: at(from), To: at(to), Units: units, Node: node}

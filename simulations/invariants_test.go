@@ -28,8 +28,8 @@ func newFixture(l weir.Limit, faults ...Fault) *Scenario {
 	return s
 }
 
-// spread returns this number of admissions of a unit. They are spread evenly from the
-// first time until before the second, over the nodes in turn.
+// spread returns the given number of admitted checks of one unit. The checks are spread
+// evenly between the two times, over the nodes in turn.
 func spread(units int, from, to time.Duration, nodes ...int16) (checks []Check) {
 	if len(nodes) == 0 {
 		nodes = []int16{0}
@@ -41,7 +41,7 @@ func spread(units int, from, to time.Duration, nodes ...int16) (checks []Check) 
 	return checks
 }
 
-// spreadDenied returns the checks that spread returns, and allows one of every among checks.
+// spreadDenied returns checks like spread, but allows only one in every among checks.
 func spreadDenied(every, among int, from, to time.Duration, node int16) []Check {
 	checks := spread(every, from, to, node)
 	for i := range checks {
@@ -70,7 +70,7 @@ var (
 	healAt25  = Fault{At: 25 * time.Second, Kind: FaultHeal}
 )
 
-// Each row admits exactly this many units in a window.
+// Each row allows exactly the given number of units in a window.
 func TestEachRowOfTheTableHasItsBound(t *testing.T) {
 	log := func(p weir.PartitionPolicy) weir.Limit {
 		return weir.Limit{Name: "l", Algorithm: weir.SlidingLog, Rate: 160, Per: time.Second, Partition: p}

@@ -23,8 +23,9 @@ import (
 	"github.com/weir-go/weir/internal/testenv"
 )
 
-// mutant is a deliberate fault in the product. The judge must report that the invariant
-// breaks is violated, and must report no violation in the same scenario without the mutant.
+// mutant is a deliberate fault in the product. The judge must report a violation of the
+// invariant in the field breaks, and must report no violation in the same scenario
+// without the mutant.
 type mutant struct {
 	name     string
 	scenario string // name of its scenario in mutantScenarios
@@ -32,8 +33,9 @@ type mutant struct {
 	edits    []edit
 }
 
-// edit replaces a text that the file must contain once. In new, MUTANT is true while this
-// mutant is played. While it is false, new must have the effect of old.
+// edit replaces the text in the field old, which the file must contain once. In the text
+// new, MUTANT is true while this mutant is played. While MUTANT is false, the text new
+// must have the effect of the text old.
 type edit struct {
 	file     string // path from the root of the module
 	old, new string

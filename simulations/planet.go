@@ -8,9 +8,9 @@ import (
 	"github.com/weir-go/weir/internal/bounds"
 )
 
-// grantLasts is how long a region may continue to use units that another region grants anew
-// because a crash lost the memory of the grant: the term of a grant, and the allowed
-// difference between clocks.
+// grantLasts is how long a region may continue to use units that another region grants a
+// second time, because a crash lost the memory of the first grant. It is the term of a
+// grant plus the allowed difference between clocks.
 const grantLasts = 11250 * time.Millisecond
 
 // planet describes all regions over time. A planet depends only on the scenario. The
@@ -40,8 +40,8 @@ func (p *planet) region(node int16) int {
 	return slices.Index(p.names, p.scenario.Nodes[node].Region)
 }
 
-// situation combines the situations of all regions. Memory of grants that a crash has lost has
-// effects for the term of a grant.
+// situation combines the situations of all regions. If a crash loses the memory of
+// grants, the loss has effects for grantLasts.
 func (p *planet) situation(l *weir.Limit, from, to time.Duration) (all situation) {
 	all.Global = true
 	for _, c := range p.courses {
@@ -68,10 +68,11 @@ func (p *planet) situation(l *weir.Limit, from, to time.Duration) (all situation
 }
 
 // reduceToGlobal reduces the situation of a region in a span to the events that affect a
-// Global limit. Members that die without a copy at the same time count as a single crash. If
-// all members of a region die, the other regions remember the grants of the region: the region
-// may admit the units that it had once more, but no further units. inside reports that members
-// died without a copy while other members of the region lived.
+// Global limit. Members that die without a copy at the same time count as a single crash.
+// If all members of a region die, the other regions remember the grants of the region:
+// the region may admit the units that it had once more, but no further units. The result
+// inside reports whether members died without a copy while other members of the region
+// lived.
 func (c *course) reduceToGlobal(s *situation, from, to time.Duration) (inside bool) {
 	s.Bare = 0
 	last := time.Duration(-1)

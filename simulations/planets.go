@@ -67,7 +67,7 @@ func (d *dice) addRegionCuts(inside bool) {
 		in := &dice{Rand: d.Rand, s: d.s}
 		moves = slices.Concat(moves, in.crashes(), []func(time.Duration){in.addFreeze, in.addSplit, in.addCuts})
 	}
-	d.addMoves(mayhemFrom+d.between(0, 4*time.Second), moves, 1+d.IntN(maxMoves-1), 14*time.Second) // longer than the term of a grant
+	d.addMoves(mayhemFrom+d.between(0, 4*time.Second), moves, 1+d.IntN(maxMoves-1), 14*time.Second) // 14 s is longer than the term of a grant
 	if restart {
 		d.addNodeFault(mayhemFrom+d.between(0, 25*time.Second), FaultKill, d.s.nodesOf(pick(d, d.s.regions()...)), d.between(100*time.Millisecond, 5*time.Second))
 		d.s.sort()

@@ -20,7 +20,7 @@ const (
 	endWait    = time.Minute      // maximum time for the process to end
 )
 
-// Player is the RPC service of such a process.
+// Player is the RPC service of a process with playerEnv.
 type Player struct{ t *testing.T }
 
 // Play plays s, and sets j to the journal of the run, without the Scenario.

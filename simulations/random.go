@@ -16,14 +16,14 @@ import (
 
 const (
 	randomLasts = 60 * time.Second
-	stopsTake   = 35 * time.Second // time that a scenario is longer for a stop of all nodes and the recovery after it
+	stopsTake   = 35 * time.Second // additional time of a scenario for a stop of all nodes and the recovery
 	mayhemFrom  = 2 * time.Second
 	mayhemUntil = 33 * time.Second // soon after this time, random moves have ended and most of their faults are undone, and the scenario shows recovery until it ends
 	maxMoves    = 10
 	randomAsks  = 20_000 // approximate number of checks
-	mostAsks    = 24_000 // maximum with the checks that adversaries add because extras add faults
+	mostAsks    = 24_000 // maximum number of checks, with the checks that adversaries add because extras add faults
 	leastBurst  = 20     // minimum number of checks of a burst, even if the limit grants fewer
-	manyAsks    = 25_000 // further checks, for about 20,000 keys
+	manyAsks    = 25_000 // additional number of checks, for about 20,000 keys
 	manyName    = "many"
 	mostHolding = 40 // maximum number of checks per second of a load that holds or reserves units
 )
@@ -280,8 +280,9 @@ func (s *Scenario) newAdversary(limit weir.Limit, keys int, most float64) Load {
 // round rounds a rate for readers.
 func round(rate float64) float64 { return max(0.1, math.Round(rate*10)/10) }
 
-// addFaults begins faults, and then ends them all. Moves are drawn independently of each
-// other, so they may overlap. Faults that have no effect when they begin are dropped.
+// addFaults begins faults, and then calls endFaults. Moves are drawn independently of
+// each other, so they may overlap. Faults that have no effect when they begin are
+// dropped.
 func (d *dice) addFaults() {
 	at := mayhemFrom + d.between(0, 4*time.Second)
 	moves, n := d.listMoves(), 2+d.IntN(maxMoves-1)
@@ -294,8 +295,9 @@ func (d *dice) addFaults() {
 	d.endFaults()
 }
 
-// addMoves begins n random moves. In two of three cases the next move begins after 0.1 to 3 s, and
-// otherwise after 2 s to rest. Faults without an effect are dropped.
+// addMoves begins n random moves. In two of three cases the next move begins after 0.1 to
+// 3 s, and otherwise after 2 s to the duration rest. Faults without an effect are
+// dropped.
 func (d *dice) addMoves(at time.Duration, moves []func(at time.Duration), n int, rest time.Duration) {
 	for ; n > 0 && at < mayhemUntil; n-- {
 		moves[d.IntN(len(moves))](at)
@@ -338,7 +340,8 @@ func (d *dice) addFault(at time.Duration, f Fault) {
 // drawVictim draws any node of the scenario, even a node that does not run.
 func (d *dice) drawVictim() []string { return d.shuffled(d.s.allNodes(), 1) }
 
-// addNodeFault adds a fault of nodes, which ends after lasts. The fault has no end if lasts is 0.
+// addNodeFault adds a fault of nodes. The fault ends after the duration lasts, or never
+// if lasts is 0.
 func (d *dice) addNodeFault(at time.Duration, kind FaultKind, names []string, lasts time.Duration) {
 	f := Fault{Kind: kind, Nodes: names}
 	d.addFault(at, f)
@@ -514,7 +517,8 @@ func (d *dice) addLimit(l weir.Limit, load Load) {
 	d.s.Limits, d.s.Loads = append(d.s.Limits, l), append(d.s.Loads, load)
 }
 
-// setBreaks sets Breaks of each cut and each split, so that they close connections.
+// setBreaks sets the field Breaks of each cut and each split, so that these faults close
+// connections.
 func (d *dice) setBreaks() {
 	for i := range d.s.Faults {
 		f := &d.s.Faults[i]
@@ -539,14 +543,15 @@ func (d *dice) lowerCaps() {
 	}
 }
 
-// addHolds adds a limit whose units callers hold or, with a ttl, clients elsewhere.
+// addHolds adds a limit, and callers that hold its units. If ttl is above 0, clients in
+// other processes hold the units instead.
 func (d *dice) addHolds(name string, keeps, ttl time.Duration) {
 	l := weir.Limit{Name: name, Algorithm: weir.InFlight, Rate: int64(d.logarithmic(1, 20)), Partition: d.drawPolicy()}
 	load := Load{Keys: 1 + d.IntN(3), Keeps: keeps, TTL: ttl}
 	if d.oneIn(2) {
 		load.Units = 1 + d.Int64N(max(1, l.Rate/3))
 	}
-	held := float64(l.Rate) * float64(load.Keys) / float64(max(1, load.Units)) // holds at the same time, if more is asked for
+	held := float64(l.Rate) * float64(load.Keys) / float64(max(1, load.Units)) // number of holds at the same time, if callers ask for more
 	load.Rate = round(min(mostHolding, d.logarithmic(0.8, 4)*held/(load.Keeps.Seconds()/2)))
 	if ttl > 0 {
 		load.Rate = min(load.Rate, math.Floor((mostAsks-d.countChecks())/d.s.Lasts.Seconds()))

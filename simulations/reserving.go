@@ -23,7 +23,7 @@ type Reserved struct {
 	Check             // the request that reserved the estimate
 	Settled []Settled // one for each Settle that returned no error
 	Open    []int64   // the actual cost for each caller that was killed during its call of Settle
-	Tried   bool      // a caller that was not killed tried to settle it, and the result was not ErrClosed
+	Tried   bool      // a caller that was not killed tried to settle the reservation, and the result was not ErrClosed
 	Wrong   string    // the first error of a Settle that is unexpected
 }
 
@@ -52,8 +52,8 @@ type Spend struct {
 	Units int64
 }
 
-// carriedOf is the number of reservations of which one is settled from its text, at a
-// random node.
+// carriedOf is the number of reservations among which, on average, one is settled from
+// its text, at a random node.
 const carriedOf = 3
 
 // drawPlan draws the plan of a reservation: one in eight is never settled, one in three

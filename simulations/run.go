@@ -36,7 +36,7 @@ const (
 
 const roomier = 8 // a node's store has room for this many times the keys that it needs, so that no count is evicted. The number is small, because the store is scanned all the time
 
-const collectAbove = 1 << 30 // bytes; below this size, the garbage of a run is not collected
+const collectAbove = 1 << 30 // memory in bytes; below this size, the garbage of a run is not collected
 
 // mostHolds is how many holds of a key a side may grant and a node has room for.
 const mostHolds = 1000
@@ -209,7 +209,7 @@ func newStage(scenario *Scenario) (*stage, error) {
 		},
 	}
 	if slices.ContainsFunc(scenario.Loads, func(l Load) bool { return l.Settles > 0 || l.TTL > 0 }) {
-		o.Config.Seed = []byte("it seals what is reserved") // every node can then open reservations, and the holds of clients
+		o.Config.Seed = []byte("it seals what is reserved") // with the same Seed, every node can open reservations and the holds of clients
 	}
 	if scenario.Snapshots > 0 {
 		s.disks = &disks{stage: s, snapshots: make(map[string][]keptSnapshot)}
@@ -379,7 +379,8 @@ func (s *stage) allOwned(ctx context.Context) bool {
 	return true
 }
 
-// findUnsent returns a node that has unsent counts, or an empty text.
+// findUnsent describes a node that has unsent counts. If there is none, the text is
+// empty.
 func (s *stage) findUnsent() string {
 	for _, name := range s.cluster.Names() {
 		if n := s.cluster.Node(name).Stats().Stream.Unsent; n > 0 {
@@ -396,7 +397,7 @@ func (s *stage) forget() {
 		for _, m := range n.Members() {
 			runs := func(h *host) bool { return h.runs != nil && h.runs.name == m.Name }
 			if m.State == weir.Dead && !slices.ContainsFunc(s.hosts, runs) {
-				_ = n.Forget(m.Name) // on an error, another member has just done it
+				_ = n.Forget(m.Name) // on an error, another member has just forgotten it
 			}
 		}
 	}

@@ -16,7 +16,7 @@ type Scenario struct {
 	Name  string // name of the file, without its ending
 	About string // purpose of the scenario, in a sentence or two
 	Seed  uint64
-	Lasts time.Duration // in virtual time, without the time that the run adds to settle
+	Lasts time.Duration // virtual time until the scenario ends; the run then adds time to settle
 
 	Gossip  bool          // uses memberlist and real frames; otherwise membership is simulated, and a run replays exactly
 	Network weirtest.Link // links within a region
@@ -48,7 +48,7 @@ type Settings struct {
 type Node struct {
 	Name   string
 	Region string
-	Later  bool // does not run until a fault (FaultStart)
+	Later  bool // the node does not run until a FaultStart
 }
 
 // Load describes checks. A load with a Rate sends them evenly, each at a random time
@@ -81,12 +81,12 @@ const (
 	FaultSplit  FaultKind = iota + 1 // Sides: links between nodes of different sides are cut; links of nodes on no side do not change
 	FaultHeal                        // all links are up again, with the values of Network or WAN
 	FaultCut                         // From, To: one direction goes down
-	FaultLink                        // From, To: one direction becomes Link
+	FaultLink                        // From, To: one direction gets the values of Link
 	FaultKill                        // Nodes: they end like processes that receive SIGKILL
 	FaultStart                       // Nodes: a node starts on the host, with a new incarnation
 	FaultLeave                       // Nodes: Leave, then Close
 	FaultFreeze                      // Nodes: their network is held in both directions, and they receive no checks
-	FaultThaw                        // Nodes
+	FaultThaw                        // Nodes: a freeze ends
 	FaultSkew                        // Nodes: their clocks step By
 	FaultSlow                        // Nodes: their hosts are paused for Pauses once in Every, out of step; Pauses of 0 ends this
 	FaultLose                        // Nodes: each loses all its snapshots
@@ -104,7 +104,7 @@ type Fault struct {
 	Link     weirtest.Link
 	By       time.Duration
 	Pauses   time.Duration
-	Every    time.Duration // zero if Pauses is
+	Every    time.Duration // zero if Pauses is zero
 }
 
 // covers reports whether a fault with From and To affects messages from one node to

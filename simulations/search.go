@@ -85,8 +85,8 @@ func search(ctx context.Context, t *testing.T, o options, out, complain io.Write
 	return exitBroken
 }
 
-// runPlayer plays scenarios in another process until there are enough. A process
-// that a scenario has ended is replaced.
+// runPlayer plays scenarios in another process until there are enough. If a scenario ends
+// the process, runPlayer starts another process.
 func (f *searching) runPlayer() (err error) {
 	var player *lab.Service
 	for seed, more := f.nextSeed(); more; seed, more = f.nextSeed() {
@@ -151,8 +151,8 @@ func (f *searching) record(r result) {
 	fmt.Fprintf(f.out, "seed %d: %d nodes, %d faults, %v %s\n", s.Seed, len(s.Nodes), len(s.Faults), s.Lasts, verdict)
 }
 
-// simplify shrinks a scenario to a small scenario that breaks the same invariant, and writes
-// it to a file.
+// simplify shrinks a scenario to a small scenario that breaks the same invariant, and
+// writes the small scenario to a file.
 func (f *searching) simplify(t *testing.T, found result, complain io.Writer) {
 	wanted := found.broken[0]
 	if wanted.Invariant == unplayed {

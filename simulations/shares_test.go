@@ -134,8 +134,8 @@ func inEachSplit(t *testing.T, limits []weir.Limit, keys int) [][]int64 {
 	return most
 }
 
-// The log is exact in every window, so L is the Rate, and units above L come from the
-// sides.
+// The sliding log is exact in every window, so L is the Rate, and units above L come from
+// the sides.
 func TestSharesOfFewUnitsMatchTheTable(t *testing.T) {
 	t.Parallel()
 	columns := mostOfSmall

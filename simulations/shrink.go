@@ -39,8 +39,8 @@ var reductions = []func(s *Scenario, n int) bool{
 }
 
 // shrink removes the parts of a scenario that a failure does not need. The result is
-// valid and breaks if s does. With real gossip it broke once, and may not do so again. At
-// most maxTries runs are played.
+// valid, and breaks an invariant if s does. With real gossip, the result broke it in one
+// run, and may not break it in other runs. At most maxTries runs are played.
 func shrink(s *Scenario, breaks func(*Scenario) bool) *Scenario {
 	best, tries := s.clone(), 0
 	for better := true; better; {

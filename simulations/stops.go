@@ -87,7 +87,7 @@ func (s *stage) savedUntil(o outage) time.Duration {
 		missing = min(s.countCopies(), len(last)-1)
 	}
 	if missing > 0 && last[0] < last[missing] {
-		return max(last[0], min(led, last[missing]-s.firstCopyDelay(len(s.hosts)))) // copies may be so old
+		return max(last[0], min(led, last[missing]-s.firstCopyDelay(len(s.hosts)))) // copies may be as old as firstCopyDelay
 	}
 	return max(last[0], min(led, last[missing]))
 }
@@ -99,10 +99,10 @@ func (s *stage) isDamaged(host string, from time.Duration) bool {
 	})
 }
 
-// lastLoaded returns when a host began to write its newest snapshot, among the snapshots that it began by
-// the time end and that were loaded after the given outage and before the next one. The result is
-// below zero if there is no such snapshot. A snapshot that the host has written since it
-// started again has no more than was loaded.
+// lastLoaded returns when a host began to write its newest snapshot, among the snapshots
+// that the host began by the time end, and that nodes loaded after the given outage and
+// before the next outage. The result is below zero if there is no such snapshot. A
+// snapshot that the host has written since it started again has no more than was loaded.
 func (s *stage) lastLoaded(host string, end, outage time.Duration) time.Duration {
 	newest, next := time.Duration(math.MinInt64), never
 	for _, o := range s.outages {

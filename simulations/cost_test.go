@@ -55,12 +55,12 @@ func measureCosts(t *testing.T, size int) {
 		_, err := c.Start(t.Context(), name)
 		require.NoError(t, err)
 	}
-	// until returns the time from since until the condition is true.
-	until := func(since time.Time, is func() bool) time.Duration {
+	// measure waits for a condition, and returns the time since begun.
+	measure := func(begun time.Time, condition func() bool) time.Duration {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		defer cancel()
-		require.NoError(t, c.Await(ctx, is))
-		return time.Since(since)
+		require.NoError(t, c.Await(ctx, condition))
+		return time.Since(begun)
 	}
 
 	const idle, restarts, last = time.Minute, 3, "joiner"
@@ -74,13 +74,13 @@ func measureCosts(t *testing.T, size int) {
 
 	begun := time.Now()
 	start(last)
-	joined := until(begun, c.Settled)
+	joined := measure(begun, c.Settled)
 
 	begun = time.Now()
 	for _, name := range o.Nodes[:restarts] {
 		require.NoError(t, c.Leave(t.Context(), name))
 		start(name)
-		until(begun, c.Settled)
+		measure(begun, c.Settled)
 	}
 	restart := time.Since(begun) / restarts
 
@@ -94,8 +94,8 @@ func measureCosts(t *testing.T, size int) {
 	}
 	c.Kill(last)
 	begun = time.Now()
-	noticed := until(begun, func() bool { return seen(weir.Missing, weir.Dead) })
-	dead := until(begun, func() bool { return seen(weir.Dead) })
+	noticed := measure(begun, func() bool { return seen(weir.Missing, weir.Dead) })
+	dead := measure(begun, func() bool { return seen(weir.Dead) })
 	t.Logf("| %d | %.0f | %.0f | %.1f s | %.1f s | %.1f s | %.1f s |", size, sent, messages,
 		joined.Seconds(), noticed.Seconds(), dead.Seconds(), restart.Seconds())
 }

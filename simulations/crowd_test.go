@@ -171,9 +171,9 @@ func (c *crowd) awaitIdle() time.Duration {
 	}
 }
 
-// agree waits until the serving members in the view of each member are exactly the members of its
+// awaitAgreement waits until the serving members in the view of each member are exactly the members of its
 // side. It returns the time since begin.
-func (c *crowd) agree(most time.Duration, sides ...[]*crowdMember) time.Duration {
+func (c *crowd) awaitAgreement(most time.Duration, sides ...[]*crowdMember) time.Duration {
 	c.Helper()
 	for _, side := range sides {
 		for k := 0; k < len(side); {
@@ -273,7 +273,7 @@ func playCrowd(t *testing.T, size int) {
 	t.Logf("| %d members | takes | messages a member sends a second | at most, in one second | bytes a second | memory |", size)
 	c.begin()
 	c.start(size)
-	after("start at once", c.agree(time.Minute, c.running), 5, busyMessages)
+	after("start at once", c.awaitAgreement(time.Minute, c.running), 5, busyMessages)
 	after("idle", c.awaitIdle(), 10, idleMessages)
 
 	victim := c.running[size/2]
@@ -282,39 +282,39 @@ func playCrowd(t *testing.T, size int) {
 	if took := c.ask(victim, c.running[:min(size-1, 50)]); took > 50*time.Millisecond {
 		t.Errorf("a request to a member that has crashed waits %v", took)
 	}
-	after("a crash", c.agree(2*time.Second, c.running), 5, busyMessages)
+	after("a crash", c.awaitAgreement(2*time.Second, c.running), 5, busyMessages)
 	after("idle, with a dead member", c.awaitIdle(), 5, idleMessages)
 
 	frozen := c.running[size/3]
 	awake := slices.DeleteFunc(slices.Clone(c.running), func(m *crowdMember) bool { return m == frozen })
 	frozen.host.Freeze()
-	after("a freeze", c.agree(3*time.Second, awake), 5, busyMessages)
+	after("a freeze", c.awaitAgreement(3*time.Second, awake), 5, busyMessages)
 	frozen.host.Thaw()
-	after("its thaw", c.agree(5*time.Second, c.running), 5, busyMessages)
+	after("its thaw", c.awaitAgreement(5*time.Second, c.running), 5, busyMessages)
 
 	half := len(c.running) / 2
 	sides := [][]*crowdMember{c.running[:half], c.running[half:]}
 	c.network.Split(hosts(sides[0]), hosts(sides[1]))
-	after("a split in halves", c.agree(4*time.Second, sides...), 5, busyMessages)
+	after("a split in halves", c.awaitAgreement(4*time.Second, sides...), 5, busyMessages)
 	if *crowdCut > 0 {
 		time.Sleep(*crowdCut)
-		after("all of the split", c.agree(time.Hour, sides...), 0, busyMessages)
+		after("all of the split", c.awaitAgreement(time.Hour, sides...), 0, busyMessages)
 	}
 	c.network.Heal()
-	after("its heal", c.agree(10*time.Second, c.running), 5, healMessages)
+	after("its heal", c.awaitAgreement(10*time.Second, c.running), 5, healMessages)
 
 	c.kill(c.running[:max(1, size/10)]...)
-	after("the loss of a tenth", c.agree(5*time.Second, c.running), 5, busyMessages)
+	after("the loss of a tenth", c.awaitAgreement(5*time.Second, c.running), 5, busyMessages)
 
 	joining := max(2, size/20)
 	c.start(joining)
-	after(fmt.Sprintf("%d join at once", joining), c.agree(20*time.Second, c.running), 5, busyMessages)
+	after(fmt.Sprintf("%d join at once", joining), c.awaitAgreement(20*time.Second, c.running), 5, busyMessages)
 
 	deployed := c.running[:max(1, min(5, size/10))]
 	for _, m := range deployed {
 		c.leave(m)
 		c.start(1)
-		c.agree(20*time.Second, c.running)
+		c.awaitAgreement(20*time.Second, c.running)
 	}
 	after("a restart in order, each", time.Since(c.begun)/time.Duration(len(deployed)), 5, busyMessages)
 	after("idle, at the end", c.awaitIdle(), 5, idleMessages)

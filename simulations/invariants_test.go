@@ -347,7 +347,7 @@ func TestGossipRunBeginsWithJustStartedNodes(t *testing.T) {
 	}
 }
 
-func TestJudgeHasTheDefaultTimeout(t *testing.T) {
+func TestJudgeUsesDefaultTimeout(t *testing.T) {
 	require.ErrorContains(t, weir.Config{Timeout: -1}.Validate(), fmt.Sprintf("use 0 for %v,", timeoutOf(&Scenario{})))
 }
 

@@ -27,7 +27,7 @@ func simulations(t *testing.T, args ...string) (status int, out, complaint strin
 	return status, o.String(), c.String()
 }
 
-func TestCommandLine(t *testing.T) {
+func TestCommandLineIsAnsweredWithStatusAndRemedy(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for _, s := range []struct {
 		args   []string

@@ -26,7 +26,7 @@ type Player struct{ t *testing.T }
 // Play plays s, and sets j to the journal of the run, without the Scenario.
 func (p Player) Play(s *Scenario, j *Journal) error {
 	stuck := time.AfterFunc(stuckAfter, func() {
-		panic(fmt.Sprintf("%s, seed %d: it has run for %v", s.Name, s.Seed, stuckAfter))
+		panic(fmt.Sprintf("%s, seed %d: the run has taken %v", s.Name, s.Seed, stuckAfter))
 	})
 	defer stuck.Stop()
 	played, err := run(p.t, s)
@@ -57,7 +57,7 @@ func playIn(player *lab.Service, s *Scenario) (*Journal, error) {
 	case errors.As(err, &refusal):
 		return nil, fmt.Errorf("%w: %w", errUnplayable, err)
 	case err != nil:
-		return nil, fmt.Errorf("the process that played it ended: %w", err)
+		return nil, fmt.Errorf("the process that played the scenario ended: %w", err)
 	}
 	j.Scenario = s
 	return j, nil

@@ -72,7 +72,7 @@ func TestPlayerPlaysLikeThisProcess(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, player.Kill())
 	_, err = playIn(player, s)
-	require.ErrorContains(t, err, "the process that played it ended")
+	require.ErrorContains(t, err, "the process that played the scenario ended")
 	require.Error(t, player.End(endWait))
 }
 

@@ -34,7 +34,7 @@ var thousand = sync.OnceValue(func() (all []*Scenario) {
 	return all
 })
 
-func TestRandomScenariosEndWhole(t *testing.T) {
+func TestRandomScenariosEndWithWholeRegions(t *testing.T) {
 	for seed, s := range thousand() {
 		lasts := 60 * time.Second
 		if s.Snapshots > 0 {

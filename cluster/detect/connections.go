@@ -19,14 +19,16 @@ type Connections struct {
 // Connections returns the reported connections between the members with these names.
 func (c *Connectivity) Connections(names []string) Connections {
 	n, o := len(names), c.order
+	connected := c.connected
 	if !slices.Equal(names, o.names) {
 		o = newOrder(names)
+		connected = func(r *heldRow) []int { return o.indexes(r.Connected) }
 	}
 	result := Connections{make([][]int, n), make([]bool, n), make([]bool, n), make([]bool, n)}
 	rows := make([]*heldRow, n)
-	for id, i := range o.index {
+	for i, id := range o.ids {
 		if rows[i] = c.rows[id]; rows[i] != nil {
-			result.Connected[i] = o.indexes(rows[i].Connected)
+			result.Connected[i] = connected(rows[i])
 		}
 		result.Direct[i] = id == c.id || c.IsConnected(names[i])
 		result.Stalled[i] = c.IsStalled(names[i])

@@ -55,7 +55,7 @@ type Connectivity struct {
 	byVersion *list.List
 	version   uint64 // incremented with each change of a row; at least 1
 	own       schedulingDelay
-	order     order
+	order     *order
 	sparse    bool // this node does not watch all members
 }
 
@@ -98,6 +98,7 @@ func NewConnectivity(self string) *Connectivity {
 		members:   map[string]*contact{},
 		rows:      map[uint64]*heldRow{},
 		byVersion: list.New(),
+		order:     newOrder(nil),
 	}
 	c.store(Row{About: id, Number: 1}, "")
 	return c

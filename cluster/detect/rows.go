@@ -38,6 +38,9 @@ type heldRow struct {
 	version uint64        // version of the table when this row was stored
 	from    string        // the member that sent the row; empty for the row of this node
 	place   *list.Element // element of Connectivity.byVersion
+
+	order     *order // the order of connected; nil before the first call of Connectivity.connected
+	connected []int  // the indexes of Row.Connected in order
 }
 
 const (

@@ -47,17 +47,28 @@ const (
 // order is a sorted roster and its cycles. Connectivity.order is the roster of the last call of Arrange.
 type order struct {
 	names  []string
+	ids    []uint64       // the MemberIDs of names
 	index  map[uint64]int // keyed by MemberID
 	cycles [][]int        // for each cycle, the indexes of the other members in its order, from the first after this node; nil until needed
 }
 
 // newOrder returns the order of the members with these names.
-func newOrder(names []string) order {
-	o := order{names: slices.Clone(names), index: make(map[uint64]int, len(names))}
+func newOrder(names []string) *order {
+	o := &order{names: slices.Clone(names), ids: make([]uint64, len(names)), index: make(map[uint64]int, len(names))}
 	for i, name := range names {
-		o.index[MemberID(name)] = i
+		o.ids[i] = MemberID(name)
+		o.index[o.ids[i]] = i
 	}
 	return o
+}
+
+// connected returns the sorted indexes of r.Connected in c.order. The result must not be modified. A
+// node visits all rows for each new view, but few of them have changed, so each row keeps its indexes.
+func (c *Connectivity) connected(r *heldRow) []int {
+	if r.order != c.order {
+		r.order, r.connected = c.order, c.order.indexes(r.Connected)
+	}
+	return r.connected
 }
 
 // makeCycles returns the cycles of the members with these names for the node self.
@@ -125,21 +136,22 @@ func (c *Connectivity) Arrange(names []string, living int, now time.Time) {
 // the rows.
 func (c *Connectivity) side() []bool {
 	side := make([]bool, len(c.order.names))
-	queue := []uint64{c.id}
+	var queue []int
+	reach := func(members []int) {
+		for _, i := range members {
+			if !side[i] {
+				side[i] = true
+				queue = append(queue, i)
+			}
+		}
+	}
 	if i, known := c.order.index[c.id]; known {
 		side[i] = true
 	}
-	for len(queue) > 0 {
-		r := c.rows[queue[0]]
-		queue = queue[1:]
-		if r == nil {
-			continue
-		}
-		for _, id := range r.Connected {
-			if i, known := c.order.index[id]; known && !side[i] {
-				side[i] = true
-				queue = append(queue, id)
-			}
+	reach(c.connected(c.rows[c.id]))
+	for k := 0; k < len(queue); k++ {
+		if r := c.rows[c.order.ids[queue[k]]]; r != nil {
+			reach(c.connected(r))
 		}
 	}
 	return side

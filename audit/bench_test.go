@@ -17,8 +17,8 @@ type nowhere struct{}
 
 func (nowhere) Write(_ context.Context, batch []audit.Record) (int, error) { return len(batch), nil }
 
-// BenchmarkCheck measures the table in README.md: a check that this node owns, without an observer
-// and with a Log.
+// BenchmarkCheck measures the durations in the table of README.md: a check of a key that this node
+// owns, without an Observer and with a Log.
 func BenchmarkCheck(b *testing.B) {
 	quiet := slog.New(slog.DiscardHandler)
 	for outcome, rate := range map[string]int64{"allowed": 1e12, "denied": 1} {

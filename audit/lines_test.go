@@ -156,7 +156,7 @@ func FuzzLines(f *testing.F) {
 	})
 }
 
-// Any text of an ID is read as the ID that is written again, or is refused.
+// A text is read as the ID that has this text in lower case, or is refused.
 func FuzzID(f *testing.F) {
 	f.Add("00000000000000000000000000000001")
 	for _, text := range []string{"ABCDEFabcdef00000000000000000000", "", "ab", strings.Repeat("g", 32), strings.Repeat("0", 33)} {
@@ -172,7 +172,7 @@ func FuzzID(f *testing.F) {
 	})
 }
 
-// The documentation of Record is the reference of the JSON.
+// The comments of the fields of Record are the reference of the JSON format.
 func TestEveryRecordFieldHasComment(t *testing.T) {
 	file, err := parser.ParseFile(token.NewFileSet(), "record.go", nil, parser.ParseComments)
 	require.NoError(t, err)

@@ -272,7 +272,7 @@ func TestRecordHasTraceOfItsCheck(t *testing.T) {
 	require.Len(t, records[2].Trace, 128)
 }
 
-// In the bubble, a check that waited for the Sink would wait forever.
+// In the synctest bubble, a check that waited for the Sink would wait forever.
 func TestFullQueueDropsRecordsWithoutWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		free := make(chan struct{})
@@ -332,7 +332,7 @@ func TestBrokenSinkFailsOnlyItsBatch(t *testing.T) {
 			func(context.Context) (int, error) { return 9, broken }, // more than the batch has
 			func(context.Context) (int, error) { return -1, broken },
 			func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() },
-			func(context.Context) (int, error) { return 0, nil }, // no error, so that all records are stored
+			func(context.Context) (int, error) { return 0, nil }, // without an error, all records count as stored
 		}
 		var said lab.Text
 		calls := 0

@@ -30,7 +30,7 @@ func inFleet(t *testing.T, test func(t *testing.T, c *weirtest.Cluster)) {
 	})
 }
 
-// TestProcessesUseLimitOfRealServer measures the same figures of processes.
+// The same figures are measured with processes in TestProcessesUseLimitOfRealServer.
 func TestReplicasUseLimitWithoutRefusals(t *testing.T) {
 	inFleet(t, func(t *testing.T, c *weirtest.Cluster) {
 		var (
@@ -55,7 +55,7 @@ func TestReplicasUseLimitWithoutRefusals(t *testing.T) {
 	})
 }
 
-// start is a request as a replica sends it.
+// start is the moment at which a replica sent a request.
 type start struct {
 	at      time.Time
 	replica string
@@ -90,7 +90,7 @@ func TestRetryAfterStopsAllReplicas(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		cancel()
 		running.Wait()
-		// A round trip to the owner takes 4 ms, and a node has its turns up to 10 ms before their time.
+		// A round trip to the owner takes at most 4 ms, and a node receives its turns up to 10 ms before they begin.
 		stopped := told.Add(14 * time.Millisecond)
 		within, later := map[string]int{}, map[string]int{}
 		for _, s := range starts {

@@ -27,7 +27,7 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// newResponse returns a response with pairs of field names and values.
+// newResponse returns a response with the given header fields: pairs of a name and a value.
 func newResponse(status int, pairs ...string) *http.Response {
 	h := make(http.Header)
 	for i := 0; i < len(pairs); i += 2 {
@@ -36,7 +36,7 @@ func newResponse(status int, pairs ...string) *http.Response {
 	return &http.Response{StatusCode: status, Header: h, Body: io.NopCloser(strings.NewReader(""))}
 }
 
-// newGate returns a Gate on a node without other nodes. If o has no Limits, it has paced for all hosts.
+// newGate returns a Gate on a node without other nodes. If o has no Limits, the limit paced applies to all hosts.
 func newGate(t testing.TB, o Options) *Gate {
 	t.Helper()
 	if o.Limits == nil {
@@ -71,13 +71,13 @@ const (
 // bucketServer is another service, which limits requests by a token bucket. The bucket of the zero value is full.
 type bucketServer struct {
 	mu       sync.Mutex
-	empty    time.Time // the time at which the bucket would have been empty
+	empty    time.Time // the time at which the bucket was empty, if it has been filling since then
 	admitted int
 	refused  int
 	until    time.Time // the server refuses all requests until then, with Retry-After
 }
 
-// admit returns 200, or 429 and the header of a refusal.
+// admit returns the status 200, or the status 429 and the Retry-After, which is empty if the bucket is.
 func (s *bucketServer) admit(now time.Time) (status int, retryAfter string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -22,7 +22,8 @@ import (
 	"github.com/weir-go/weir/internal/testenv"
 )
 
-// replicaVariable and spinVariable make this program a replica, or a process that works without rest.
+// If the environment has replicaVariable, this program is a replica. If it has spinVariable, this program keeps a
+// processor busy.
 const (
 	replicaVariable = "WEIR_OUTBOUND_REPLICA"
 	spinVariable    = "WEIR_OUTBOUND_SPIN"
@@ -47,7 +48,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// order is the work of a replica in another process.
+// order configures a replica in another process.
 type order struct {
 	Bind    string
 	Join    []string
@@ -55,12 +56,12 @@ type order struct {
 	Clients int
 }
 
-// report is a line of a replica.
+// report is a line of the output of a replica.
 type report struct {
-	Owner bool      // the replica owns the key
-	Ready bool      // the replica begins to send
-	Told  time.Time // time at which the replica received a Retry-After
-	Trip  time.Duration
+	Owner bool          // the replica owns the key
+	Ready bool          // the replica begins to send
+	Told  time.Time     // time at which the replica received a Retry-After
+	Trip  time.Duration // duration of the request with this response
 }
 
 // runReplica starts a node, and sends requests until the standard input ends.
@@ -134,7 +135,7 @@ type processes struct {
 	mu     sync.Mutex
 	ready  int
 	owner  int
-	told   report // the first
+	told   report // the first report of a Retry-After
 	starts []time.Time
 }
 
@@ -198,9 +199,10 @@ func (p *processes) startChild(t *testing.T, environment string, line func([]byt
 	return c
 }
 
-// measure returns the requests that the server admitted and refused meanwhile.
+// measure waits for the given time, and returns the numbers of requests that the server admitted and refused in
+// that time.
 func (p *processes) measure(lasts time.Duration) (admitted, refused int) {
-	time.Sleep(2 * time.Second) // after the start
+	time.Sleep(2 * time.Second) // until the clients send at a steady rate
 	admittedBefore, refusedBefore := p.counts()
 	time.Sleep(lasts)
 	admitted, refused = p.counts()
@@ -255,7 +257,8 @@ func (p *processes) requirePause(t *testing.T) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	require.False(t, p.told.Told.IsZero(), "no replica was refused")
-	// A replica may have turns for 10 ms when it learns of the pause. It runs as late as this process.
+	// When a replica learns of the pause, it may already have the turns of the next 10 ms. It may run as late as
+	// this process does.
 	stopped := p.told.Told.Add(p.told.Trip + 12*time.Millisecond + delay.Worst())
 	var within []time.Duration
 	first := time.Hour

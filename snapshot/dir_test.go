@@ -233,7 +233,7 @@ func TestSnapshotsOfGoneNodesAreRemoved(t *testing.T) {
 	require.Equal(t, []string{"weir-recent.1.snapshot", "weir-recent.2.snapshot", "weir-self.2.snapshot", "weir-self.3.snapshot"}, files(t, path))
 }
 
-// A child opens the directory and is killed while it saves.
+// A child process opens the directory, and is killed while it saves.
 func TestSecondProcessIsRefusedUntilFirstEnds(t *testing.T) {
 	const variable = "WEIR_TEST_SNAPSHOTS"
 	if path := os.Getenv(variable); path != "" {

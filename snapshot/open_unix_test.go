@@ -51,7 +51,7 @@ func TestSpecialFileAsNewestSnapshotIsReported(t *testing.T) {
 	}
 }
 
-// A pipe replaces a file after the file was listed.
+// A pipe may replace the file after Open has looked at the type of the file.
 func TestOpenDoesNotWaitForAPipe(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pipe")
 	require.NoError(t, syscall.Mkfifo(path, 0o600))

@@ -190,7 +190,7 @@ func TestOtherRulesNameChangedKeys(t *testing.T) {
 	require.Equal(t, "k1", l.Keys[0].Key)
 }
 
-// line is a record of the limit a at a second.
+// line returns a record of the limit a in the given second. The argument more has further fields.
 func line(second int, key, more string) string {
 	var id audit.ID
 	copy(id[:], key)
@@ -215,7 +215,8 @@ func TestRequestSpendsAllOrNone(t *testing.T) {
 	require.Equal(t, replay.Counts{Allowed: 1, Denied: 2}, r.Limits[1].Replayed)
 	require.Equal(t, replay.Counts{Allowed: 4, Denied: 1}, r.Limits[0].Replayed, "the denied requests spent no unit of a")
 
-	// A limit that is not replayed denied the first request, so it spends nothing again.
+	// The first request was denied by a limit that the rules do not have. So the request spends nothing in
+	// the replay, either.
 	unseen := line(1, "k", `"allowed":true,"request":9,"asks":2,"refused":true`)
 	r = run(t, text, []replay.Input{{Name: "x", Reader: strings.NewReader(unseen + "\n" + strings.Join(lines[6:], "\n"))}}, replay.Options{})
 	require.Equal(t, replay.Counts{Allowed: 3}, r.Limits[0].Replayed)
@@ -281,7 +282,7 @@ func BenchmarkReplay(b *testing.B) {
 	b.ReportMetric(float64(records)*float64(b.N)/b.Elapsed().Minutes(), "records/min")
 }
 
-// Any records are replayed within bounds, or reported as damaged.
+// No input makes Run fail, and each recorded decision has a replayed decision.
 func FuzzRecords(f *testing.F) {
 	f.Add([]byte(line(1, "k", `"allowed":true,"request":1`)), []byte("{}\n\n"))
 	f.Add([]byte(line(1, "k", `"allowed":false,"overridden":true,"rate":-1,"per":"x"`)), []byte(line(1, "k", `"allowed":true,"operation":"debit","took_us":9223372036854775807`)))
@@ -297,7 +298,7 @@ func FuzzRecords(f *testing.F) {
 	})
 }
 
-// A rotation of the file cuts an AllowAll.
+// After a rotation of the file, the records of one AllowAll are in two files.
 func TestRequestMaySpanFiles(t *testing.T) {
 	const text = `rules:
 - {name: a, key: user, limit: {algorithm: fixed_window, rate: 3, per: 1h}}
@@ -318,7 +319,7 @@ func TestRequestMaySpanFiles(t *testing.T) {
 	require.Equal(t, replay.Counts{Allowed: 6, Denied: 1}, r.Limits[0].Replayed, "the denied requests spent no unit of a")
 }
 
-// Records that no Log writes share the number of an AllowAll.
+// A file may have more records with the number of one AllowAll than any Log writes.
 func TestAbusedNumberOfRequestIsBounded(t *testing.T) {
 	const records = 100_000
 	begin := time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC)

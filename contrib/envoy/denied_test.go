@@ -82,7 +82,7 @@ func TestDebitBeyondLimitDeniesOnlyItsDescriptor(t *testing.T) {
 	type ds = []*ratelimit.RateLimitDescriptor
 	for _, c := range []struct {
 		about string
-		ask   ds  // "used_up" and "owes" are used up, and "a", "b", "cost" and "shadow" have 6 of 10 units left
+		ask   ds  // sent when "used_up" and "owes" are used up, and "a", "b", "cost" and "shadow" have 6 of 10 units left
 		over  int // index of the descriptor with status OVER_LIMIT
 		want  []uint32
 	}{
@@ -107,7 +107,7 @@ func TestDebitBeyondLimitDeniesOnlyItsDescriptor(t *testing.T) {
 	}
 }
 
-// leaver is a context that is canceled after the given number of calls to Err.
+// leaver is a context that is canceled after looks calls of Err.
 type leaver struct {
 	context.Context
 	looks int

@@ -235,14 +235,15 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// requireFound requires that the entry of each descriptor finds that descriptor.
+// requireFound requires that an entry with the key and the value of a descriptor matches this
+// descriptor, for each descriptor of a level and of the levels below, except for patterns.
 func requireFound(t *testing.T, l *level, above []string) {
 	var all []*descriptor
 	for _, d := range l.exact {
 		all = append(all, d)
 	}
 	for _, d := range l.any {
-		// A pattern that fits any value comes first.
+		// A pattern that fits every value hides the descriptor without a value.
 		if !slices.ContainsFunc(l.patterns[d.key], func(p *descriptor) bool { return strings.Trim(p.value, "*") == "" }) {
 			all = append(all, d)
 		}

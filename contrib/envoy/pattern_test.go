@@ -68,7 +68,7 @@ descriptors:
 	}
 }
 
-// A long value is searched for each of many patterns.
+// Each request compares a long value with many patterns.
 func TestPatternSearchCountsAsWork(t *testing.T) {
 	c := clientOf(t, serviceOf(t, testnode.Start(t, weir.Config{}), strings.ReplaceAll(ofPatterns(4000), "'a", "'*a"), Options{Logger: slog.New(slog.DiscardHandler)}))
 	long := descriptorOf("path", strings.Repeat("a", 60<<10))

@@ -81,7 +81,7 @@ func (c client) ask(descriptors ...*ratelimit.RateLimitDescriptor) *rls.RateLimi
 	return c.send(request(descriptors...))
 }
 
-// hits returns a descriptor with its own hits.
+// hits returns a descriptor with a hits_addend of its own.
 func hits(n uint64, pairs ...string) *ratelimit.RateLimitDescriptor {
 	d := descriptorOf(pairs...)
 	d.HitsAddend = wrapperspb.UInt64(n)
@@ -95,7 +95,7 @@ func refunded(n uint64, pairs ...string) *ratelimit.RateLimitDescriptor {
 	return d
 }
 
-// limited returns a descriptor with a limit of the request.
+// limited adds a limit to a descriptor of a request, and returns the descriptor.
 func limited(d *ratelimit.RateLimitDescriptor, requests uint32, unit typev3.RateLimitUnit) *ratelimit.RateLimitDescriptor {
 	d.Limit = &ratelimit.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: requests, Unit: unit}
 	return d

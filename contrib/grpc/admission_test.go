@@ -21,11 +21,11 @@ import (
 )
 
 // model responds with the number of bytes that a request asks for. Each byte costs a
-// unit. If proceed is set, each call waits for it.
+// unit.
 type model struct {
 	pb.UnimplementedTestServiceServer
-	entered, proceed chan struct{}
-	trailer          string // trailer of each call; may be empty
+	entered, proceed chan struct{} // if not nil, each call sends to entered, and then waits for proceed
+	trailer          string        // trailer of each call; may be empty
 }
 
 func (m *model) work() {
@@ -65,7 +65,7 @@ func (m *model) StreamingOutputCall(r *pb.StreamingOutputCallRequest, stream grp
 	return nil
 }
 
-// usage returns the size of a payload.
+// usage is an Options.Settle. It returns the size of the payload in a response.
 func usage(response any) (int64, bool) {
 	r, ok := response.(interface{ GetPayload() *pb.Payload })
 	return int64(len(r.GetPayload().GetBody())), ok

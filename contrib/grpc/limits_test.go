@@ -185,8 +185,9 @@ func TestDeniedCallHasTextsOfRule(t *testing.T) {
 	require.True(t, retry != nil && quota != nil)
 }
 
-// Of two Limits, the strictest determines the numbers. A limit that both check is a single
-// item, with the units that are left after the second check.
+// If a call passes several Limits, the strictest limit determines the numbers. If two of them
+// check the same limit, the metadata has a single item for this limit, with the units that are
+// left after the second check.
 func TestStrictestLimitSetsMetadata(t *testing.T) {
 	node := testnode.Start(t, weir.Config{})
 	limitsOf := func(name string, rate int64) *Limits {

@@ -163,7 +163,7 @@ func TestCallsAreMeasuredForAdapt(t *testing.T) {
 	require.Equal(t, adapt.Sample{Started: 1, Done: 1, Denied: 1}, measured())
 }
 
-// sent is a stream whose messages are lost.
+// sent is a stream that discards its messages.
 type sent struct {
 	grpc.ServerStream
 	ctx context.Context

@@ -187,7 +187,8 @@ func (n *network) set(cut bool) {
 	n.conns = nil
 }
 
-// Otherwise the record would arrive late, and would use buffer space until then.
+// If the client kept the record, the record would arrive late, and would use buffer space until
+// then.
 func TestUnsentRecordIsAbandonedWithItsContext(t *testing.T) {
 	c, way := brokers(t), new(network)
 	s := sink(t, c, kgo.Dialer(way.dial))

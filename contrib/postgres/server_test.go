@@ -48,7 +48,7 @@ func program(t *testing.T, name string) string {
 	return slices.Max(paths)
 }
 
-// attributes are those of a process of Postgres, which does not run as root.
+// attributes returns the attributes of the processes of Postgres. Postgres refuses to run as root.
 func attributes(t *testing.T) *syscall.SysProcAttr {
 	if os.Getuid() != 0 {
 		return nil

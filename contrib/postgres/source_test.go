@@ -92,7 +92,7 @@ func testSchema(t *testing.T, s *server) {
 	second := sourcetest.RequireText(t, source, first.Version, 2)
 	require.NotEqual(t, strings.Split(first.Version, "-")[0], strings.Split(second.Version, "-")[0], "the revision rises")
 
-	// An older revision is a version of its own, as after a restored backup.
+	// An older revision has another version, as after a restored backup.
 	s.exec(t, "DELETE FROM weir_rules WHERE name = $1", row)
 	s.put(t, sourcetest.Text(3))
 	sourcetest.RequireText(t, source, second.Version, 3)

@@ -105,7 +105,7 @@ func valuesOf() map[string][]string {
 	return values
 }
 
-// labelsOf adds the labels of each metric, by its name.
+// labelsOf adds the labels of each metric to the map labels, by the name of the metric.
 func labelsOf[S any](labels map[string][]string, all []metrics.Family[S]) map[string][]string {
 	for _, f := range all {
 		labels[f.Name] = f.Labels
@@ -119,8 +119,8 @@ func labelsOf[S any](labels map[string][]string, all []metrics.Family[S]) map[st
 	return labels
 }
 
-// namesOf appends the names of families, with their labels, to names. docs/metrics.md derives the
-// kind of a metric from its name.
+// namesOf appends the name of each family, with its labels, to the slice names. It requires that
+// the name shows the kind of the metric, because docs/metrics.md relies on that.
 func namesOf[S any](t *testing.T, names []string, all []metrics.Family[S]) []string {
 	for _, f := range all {
 		require.Equal(t, strings.HasSuffix(f.Name, "_total"), f.Kind == metrics.Counter && f.Spread == nil, f.Name)

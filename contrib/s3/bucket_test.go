@@ -316,7 +316,8 @@ func TestSlowOrFullServerKeepsPreviousSnapshot(t *testing.T) {
 }
 
 // The time for the abort is a tenth of the remaining time of the context, which a paused
-// machine may miss. So one of several Saves has to succeed.
+// machine may miss. So the test tries several Saves, and requires the abort of only one of
+// their uploads.
 func TestTimedOutSaveAbortsItsUpload(t *testing.T) {
 	t.Parallel()
 	s := startFake(t)
@@ -334,8 +335,8 @@ func TestTimedOutSaveAbortsItsUpload(t *testing.T) {
 	t.Fatal("no upload was aborted")
 }
 
-// retries bounds how often a test repeats a request with a RequestTimeout of a second. A
-// pause of this process may end a request before the server has responded or been silent.
+// retries bounds how often a test repeats a request with a RequestTimeout of a second. If
+// this process is paused, a request may time out too early.
 const retries = 5
 
 // A slow reader, which merges counts for example, is not a silent server.

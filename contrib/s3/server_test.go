@@ -39,12 +39,12 @@ var signed = credentials.NewStaticV4("weir", "weir-secret", "")
 
 // server is an S3 server behind a proxy with a hook for faults.
 type server struct {
-	url     string           // of the proxy
+	url     string           // URL of the proxy
 	forward http.HandlerFunc // sends a request to the server, past the hook
 	kill    func()           // ends the server like a crash, with its connections
 	start   func()           // starts the server again, with the stored objects
 	client  *minio.Core
-	unit    int // bytes of a block (see the method blocks): 1e6 if a part of the upload has 8 MiB. A smaller unit makes the parts smaller, too
+	unit    int // bytes of a block (see the method blocks). With 1e6, the parts of an upload have 8 MiB. The size of the parts is proportional to unit
 
 	mu   sync.Mutex
 	hook func(http.ResponseWriter, *http.Request) (answered bool)
@@ -219,7 +219,7 @@ func text(s string) func(io.Writer) error {
 }
 
 // blocks returns a function that writes a snapshot of n blocks, and calls before(i) before block i. A
-// part has eight blocks.
+// part has room for eight blocks and a fraction of another block.
 func (s *server) blocks(n int, before func(i int)) func(io.Writer) error {
 	block := make([]byte, s.unit)
 	return func(w io.Writer) error {

@@ -16,7 +16,7 @@ func serveFiber(perKey *weir.Limiter, l net.Listener) (service.Server, error) {
 	if err != nil {
 		return service.Server{}, err
 	}
-	app := fiber.New(fiber.Config{ReadTimeout: 10 * time.Second, IdleTimeout: time.Minute}) // without them a client holds up the end
+	app := fiber.New(fiber.Config{ReadTimeout: 10 * time.Second, IdleTimeout: time.Minute}) // without timeouts, the connection of a client could delay Shutdown
 	app.Use(limit)
 	app.Get("/", func(c fiber.Ctx) error { return c.SendString("hello\n") })
 	return service.Server{

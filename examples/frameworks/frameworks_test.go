@@ -76,7 +76,7 @@ func startReplicas(t *testing.T) (started [replicas]replica) {
 type ask func(ctx context.Context, key string) (admitted bool, err error)
 
 func asker(t *testing.T, framework, addr string) ask {
-	// An open, unused connection would hold up the end of its server.
+	// An open, unused connection would delay the end of its server.
 	transport := &http.Transport{MaxIdleConnsPerHost: 8}
 	t.Cleanup(transport.CloseIdleConnections)
 	web := &http.Client{Transport: transport}

@@ -18,7 +18,7 @@ import (
 func serveGRPC(perKey *weir.Limiter, l net.Listener) (service.Server, error) {
 	keyOf := grpclimit.MetadataValue("x-api-key")
 	limit, err := grpclimit.ByLimiter(perKey, grpclimit.Options{Key: func(ctx context.Context, _ *rules.Request) (string, bool) {
-		return keyOf(ctx), true // the client address if it is empty
+		return keyOf(ctx), true // an empty key stands for the client address
 	}})
 	if err != nil {
 		return service.Server{}, err

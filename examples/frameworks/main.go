@@ -26,7 +26,8 @@ import (
 	"github.com/weir-go/weir/service"
 )
 
-// frameworks contains the services, each in its own file.
+// frameworks contains the function that makes the server of each framework. Each is in its
+// own file.
 var frameworks = map[string]func(*weir.Limiter, net.Listener) (service.Server, error){
 	"net/http": serveHTTP, "chi": serveChi, "gin": serveGin, "echo": serveEcho, "fiber": serveFiber, "grpc": serveGRPC, "connect": serveConnect,
 }
@@ -64,7 +65,7 @@ func run(ctx context.Context, o service.Options, framework, listen string) error
 	if err != nil {
 		return err
 	}
-	defer s.Close() // Serve closes s, too; this is for an error before it
+	defer s.Close() // for an error before Serve, which closes s itself
 	limiter, err := s.Node.Limiter(limit)
 	if err != nil {
 		return err

@@ -6,7 +6,7 @@ import (
 	"os"
 )
 
-// maxFile is larger than any file that a person writes.
+// maxFile bounds the bytes of a file. It is larger than any file that a person writes.
 const maxFile = 16 << 20
 
 // readFile reads a regular file. A FIFO or a device would make the start wait or read

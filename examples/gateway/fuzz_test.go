@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Any file of secrets, a Seed, tokens or API keys is read as a whole or refused, and no
-// error repeats a possible secret.
+// A file of secrets, a Seed, tokens or API keys is read as a whole or refused, whatever its
+// content is. No error contains a possible secret.
 func FuzzConfidentialFiles(f *testing.F) {
 	f.Add([]byte("secret: 000102030405060708090a0b0c0d0e0f\nseed: 0001"))
 	f.Add([]byte("secret: hush-hush\nseed: zz"))

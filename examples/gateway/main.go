@@ -1,5 +1,5 @@
-// Command gateway is a reverse proxy that limits by a rules file. With -join, its
-// replicas share every limit.
+// Command gateway is a reverse proxy that limits requests by a rules file. With -join,
+// replicas of the gateway share every limit.
 //
 //	go run ./examples/gateway -to http://127.0.0.1:9000 -rules examples/gateway/rules.yaml
 package main
@@ -25,12 +25,12 @@ import (
 // options contains the values of the command line.
 type options struct {
 	listen, admin string
-	token         string // a file
-	secrets       string // a file
+	token         string // name of the file with the tokens
+	secrets       string // name of the file with the secrets
 	to            *url.URL
 	rules         string
 	keys          string
-	seed          string // a file
+	seed          string // name of the file with the seed
 	proxies       []netip.Prefix
 	node          weir.Config
 }
@@ -77,7 +77,7 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	defer s.Close() // Serve closes s, too; this is for an error before it
+	defer s.Close() // for an error before Serve, which closes s itself
 	node, book := s.Node, s.Book
 	h, err := gateway(node, book, callers, o)
 	if err != nil {

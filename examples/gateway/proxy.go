@@ -20,7 +20,7 @@ func gateway(node *weir.Node, book *rules.Book, callers callers, o options) (htt
 	}
 	limit, err := httplimit.New(node, book, httplimit.Options{
 		Client: client, APIKey: callers.key, Tier: callers.tier,
-		RefuseAmbiguousPaths: true, // the service may read them in any way
+		RefuseAmbiguousPaths: true, // the service may read such a path in another way than the rules
 	})
 	if err != nil {
 		return nil, err

@@ -28,7 +28,7 @@ func login(node *weir.Node, book *rules.Book, check func(account, password strin
 	}
 	try := limit.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !check(account(r), r.PostForm.Get("password")) {
-			http.Error(w, "the account or the password is wrong", http.StatusUnauthorized) // this status counts
+			http.Error(w, "the account or the password is wrong", http.StatusUnauthorized) // the rules count this status
 			return
 		}
 		io.WriteString(w, "welcome\n") // set the cookie of a session here

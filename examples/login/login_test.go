@@ -74,7 +74,7 @@ func TestConcurrentGuessesGetFiveTries(t *testing.T) {
 					})
 				}
 				all.Wait()
-				time.Sleep(time.Second) // until returned units have arrived
+				time.Sleep(time.Second) // until all refunds have arrived
 				require.Equal(t, int64(5), s.tries.Load())
 				address, account := guess(0)
 				require.Equal(t, http.StatusTooManyRequests, s.try(1, address, account, "right"))

@@ -47,7 +47,7 @@ func run(ctx context.Context, listen string, check func(account, password string
 	if err != nil {
 		return err
 	}
-	defer s.Close() // Serve closes s, too; this is for an error before it
+	defer s.Close() // for an error before Serve, which closes s itself
 	h, err := login(s.Node, s.Book, check)
 	if err != nil {
 		return err

@@ -14,8 +14,8 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// maxBody bounds the bytes of a request. The middleware reads the same number of bytes
-// ahead for the estimate.
+// maxBody bounds the bytes of a request's body. The middleware reads up to this number of
+// bytes before the handler does, for the estimate.
 const maxBody = 1 << 20
 
 // model is the service behind the gateway.
@@ -54,8 +54,8 @@ func gateway(node *weir.Node, book *rules.Book, keys []string, to model) (http.H
 	return mux, nil
 }
 
-// reportUsage sets include_usage in requests for a stream. If the response has no usage,
-// the estimate is not replaced.
+// reportUsage sets include_usage in requests for a stream. If a response has no usage, the
+// estimate stays spent.
 func reportUsage(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var request map[string]json.RawMessage

@@ -103,8 +103,8 @@ type fleet struct {
 	book     *rules.Book
 }
 
-// start starts a fleet with a changed rules.yaml. Each pair of numbers is a text of the
-// file and its replacement.
+// start starts a fleet with a changed rules.yaml. The argument numbers has pairs of a text in
+// the file and its replacement.
 func start(t *testing.T, m *fakeModel, numbers ...string) *fleet {
 	text, err := os.ReadFile("rules.yaml")
 	require.NoError(t, err)

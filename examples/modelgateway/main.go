@@ -46,7 +46,7 @@ func run(ctx context.Context, listen string, keys []string, to model, o service.
 	if err != nil {
 		return err
 	}
-	defer s.Close() // Serve closes s, too; this is for an error before it
+	defer s.Close() // for an error before Serve, which closes s itself
 	h, err := gateway(s.Node, s.Book, keys, to)
 	if err != nil {
 		return err

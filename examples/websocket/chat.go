@@ -27,10 +27,10 @@ type answer struct {
 	RetryAfter int64  `json:"retry_after_ms,omitempty"`
 }
 
-// chat returns the handler of connections. The middleware limits how often an address
-// opens a connection, because a WebSocket begins as a request. doors limits how many
-// connections an address has open. Each message, which net/http never sees, is checked,
-// so that a user has a single count for any number of connections to any replica.
+// chat returns the handler of connections. A WebSocket begins as a request, so the
+// middleware limits how often an address opens a connection. doors limits how many
+// connections an address has open. net/http never sees the messages, so serve checks each
+// message. A user has a single count for all connections to all replicas.
 func chat(limit *httplimit.Middleware, doors *doors) http.Handler {
 	return limit.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		message := limit.Request(r)

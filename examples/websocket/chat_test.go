@@ -20,8 +20,8 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// serveChat serves with a rules file, and with a number of open connections for each
-// address.
+// serveChat starts a server with the given rules. The argument open is the maximum number of
+// open connections of an address.
 func serveChat(t *testing.T, file string, open int) (url string) {
 	node := testnode.Start(t, weir.Config{})
 	limit, err := httplimit.New(node, testnode.Book(t, node, file), httplimit.Options{User: httplimit.HeaderValue("X-User")})

@@ -5,10 +5,10 @@ import (
 	"sync"
 )
 
-// doors bounds how many connections an address has open at once on this replica. A rule
-// with an in_flight limit for GET /chat bounds them over all replicas: the middleware
-// holds a unit until the hijacked connection is closed. doors is an example of a limit in
-// one process.
+// doors bounds how many connections an address has open at once on this replica. It is an
+// example of a limit in one process. To bound the connections over all replicas, use a rule
+// with an in_flight limit for GET /chat: the middleware holds a unit until the hijacked
+// connection is closed.
 type doors struct {
 	most int
 	mu   sync.Mutex
@@ -17,8 +17,8 @@ type doors struct {
 
 func newDoors(most int) *doors { return &doors{most: most, open: make(map[netip.Prefix]int)} }
 
-// enter reserves a connection of an address until leave, and reports whether the bound
-// allows it.
+// enter counts a connection of an address until leave is called. It returns false, and
+// counts nothing, if the address has too many connections.
 func (d *doors) enter(from netip.Addr) bool {
 	n := networkOf(from)
 	d.mu.Lock()
@@ -39,8 +39,9 @@ func (d *doors) leave(from netip.Addr) {
 	}
 }
 
-// networkOf returns the part of an address that is counted: the network of an IPv6
-// address, because its users choose the rest. Rules count in the same way.
+// networkOf returns the network under which an address is counted: an IPv4 address itself,
+// and the /64 of an IPv6 address, whose users choose the other bits. Rules count addresses
+// in the same way.
 func networkOf(a netip.Addr) netip.Prefix {
 	a = a.Unmap().WithZone("")
 	if a.Is4() {

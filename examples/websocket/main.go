@@ -39,7 +39,7 @@ func run(ctx context.Context, listen string, most int, o service.Options) error 
 	if err != nil {
 		return err
 	}
-	defer s.Close() // Serve closes s, too; this is for an error before it
+	defer s.Close() // for an error before Serve, which closes s itself
 	limit, err := httplimit.New(s.Node, s.Book, httplimit.Options{
 		User: httplimit.HeaderValue("X-User"), // set by a proxy that has authenticated the user
 	})

@@ -111,7 +111,7 @@ type auditFile struct {
 	name  string
 	mu    sync.Mutex
 	file  *os.File // nil when closed
-	fresh bool     // no write since it was opened
+	fresh bool     // nothing was written since the file was opened
 }
 
 // open opens the file that currently has the name, and closes the previous file. If the file cannot

@@ -26,7 +26,7 @@ type blocked struct {
 	RuleKey string `placeholder:"KEY" help:"a key of the rule"`
 }
 
-// values returns the fields of a request.
+// values returns the fields of a request that name the client or the key.
 func (b *blocked) values() map[string]string {
 	all := map[string]string{"ip": b.IP, "user": b.User, "api_key": b.APIKey, "rule": b.Rule, "key": b.RuleKey}
 	for name, value := range all {

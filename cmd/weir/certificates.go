@@ -10,9 +10,9 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// files contains the paths of a certificate, its key, and the certificates of the
-// authorities for the peer. The certificate is read for each connection, so that it can
-// be replaced.
+// files contains the paths of a certificate, of its key, and of the certificates of the
+// authorities that sign the certificate of the peer. Cert and Key are read for each
+// connection, so that they can be replaced.
 type files struct {
 	Cert string `placeholder:"FILE" help:"${cert}"`
 	Key  string `placeholder:"FILE" help:"its key file"`
@@ -55,7 +55,7 @@ func (f files) credentials() (serving, asking credentials.TransportCredentials, 
 	return credentials.NewTLS(c), credentials.NewTLS(c), nil
 }
 
-// mutualConfig returns a TLS configuration for client and server, if both present a certificate.
+// mutualConfig returns a TLS configuration for clients and servers that both present a certificate.
 func (f files) mutualConfig() (*tls.Config, error) {
 	c, err := f.server()
 	if err != nil {

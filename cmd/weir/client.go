@@ -27,8 +27,8 @@ type client struct {
 	stderr io.Writer
 }
 
-// patience is the maximum time that a command waits for a node. weir hold waits so long for each
-// response.
+// patience is the maximum time for which a command waits for a node. weir hold waits for each response
+// for up to this time.
 const patience = 20 * time.Second
 
 // reaching contains the flags of every command that sends requests to the admin API of a node.
@@ -88,7 +88,7 @@ func (w *checkedWriter) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
-// remove deletes a value, and prints the text.
+// remove deletes a value, and prints the text in the argument done.
 func (c *client) remove(ctx context.Context, path, done string) (int, error) {
 	_, _, err := c.call(ctx, http.MethodDelete, path, nil, nil)
 	if err == nil {
@@ -363,7 +363,7 @@ func (q *resetCommand) ask(ctx context.Context, c *client) (int, error) {
 	return q.reset(ctx, c, path, "the count is deleted on all members")
 }
 
-// reset sends a reset, and prints the text done if the reset has reached all members.
+// reset sends a reset, and prints the text in the argument done if the reset has reached all members.
 func (a *asking) reset(ctx context.Context, c *client, path, done string) (int, error) {
 	var answer struct {
 		NotReached []string `json:"not_reached"`

@@ -73,8 +73,8 @@ func (f *traffic) end(t *testing.T, what string) {
 }
 
 // A member leaves under traffic, and its clients switch to the other member. HTTP clients
-// switch when a response ends the connection or the dial fails. gRPC clients switch by
-// the health, like Envoy.
+// switch when a response ends the connection or the dial fails. gRPC clients follow the
+// health service, like Envoy.
 func TestLeaveUnderTrafficFailsNoRequest(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)

@@ -51,8 +51,8 @@ const (
 	answersUnread = "GET /metrics HTTP/1.1\r\nHost: weir\r\n\r\n"
 )
 
-// flood is a set of connections to a port. The client of each connection sends the text
-// first, and then nothing. If the text is long, the client does not read either.
+// flood is a set of connections to a port. The client of each connection sends the text of
+// the field first, and then nothing. If the text is long, the client does not read either.
 type flood struct {
 	port, first string
 }

@@ -30,7 +30,7 @@ type askedNode struct {
 	mu     sync.Mutex
 	asked  []string
 	bodies []map[string]any
-	answer func(path string, n int) (status int, text string) // to the nth request for a path, counted from 1
+	answer func(path string, n int) (status int, text string) // returns the response to the nth request for a path, counted from 1
 }
 
 const heldAll = `{"allowed":true,"limit":2,"remaining":1,"source":"owner","hold":"sealed"}`
@@ -158,8 +158,8 @@ func TestHoldIsRenewedUntilItIsLost(t *testing.T) {
 	for _, c := range []struct {
 		about   string
 		answers answers
-		renewed time.Duration // last
-		lost    time.Duration // 0 for never
+		renewed time.Duration // start of the last successful renewal
+		lost    time.Duration // time at which the hold is lost; 0 if it is not lost
 	}{
 		{"a node that answers", answers{204}, 60 * time.Second, 0},
 		{"one that fails twice", answers{503, 503, 204}, 56 * time.Second, 0}, // at 10, 13, 16, 26, ... seconds

@@ -39,7 +39,7 @@ type control struct {
 
 func (q *controlling) isSet() bool { return *q != controlling{} }
 
-// checkEnd returns an error for a negative time.
+// checkEnd returns an error for a negative -for.
 func (q *controlling) checkEnd() error {
 	if q.For < 0 {
 		return fmt.Errorf("-for is %v: use a duration of at least 0", q.For)

@@ -16,7 +16,7 @@ import (
 // bucketWait bounds a command that reads from a bucket.
 const bucketWait = 10 * time.Minute
 
-// isBucket reports whether -snapshots is a valid or invalid bucket URL, and not a
+// isBucket reports whether -snapshots names a bucket by a valid or an invalid URL, and not a
 // directory.
 func isBucket(where string) bool {
 	return strings.Contains(where, "://") || strings.HasPrefix(strings.ToLower(where), "s3:")
@@ -119,7 +119,7 @@ func cutObject(url string) (bucket, path string) {
 		parameters = "?" + parameters
 	}
 	parts := strings.Split(before, "/")
-	if n := len(parts); n > 4 && strings.HasSuffix(before, ".snapshot") { // s3:, an empty part, the bucket, and these two
+	if n := len(parts); n > 4 && strings.HasSuffix(before, ".snapshot") { // s3:, an empty part, BUCKET, NODE and GENERATION.snapshot
 		return strings.Join(parts[:n-2], "/") + parameters, strings.Join(parts[n-2:], "/")
 	}
 	return url, ""

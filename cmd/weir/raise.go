@@ -29,7 +29,7 @@ type raiseAcceptCommand struct {
 	controlling
 }
 
-// Validate returns an error for a negative time.
+// Validate returns an error for a negative -for.
 func (q *raiseAcceptCommand) Validate() error { return q.checkEnd() }
 
 func (q *raiseAcceptCommand) ask(ctx context.Context, c *client) (int, error) {

@@ -34,7 +34,7 @@ func (q *reserveCommand) ask(ctx context.Context, c *client) (int, error) {
 	return answer.code(), err
 }
 
-// settleCommand replaces the estimate of a reservation by the spent units.
+// settleCommand replaces the estimate of a reservation by the actual cost.
 type settleCommand struct {
 	reaching
 	countOf

@@ -206,8 +206,8 @@ func runServe(ctx, atOnce context.Context, o *serveOptions, log *slog.Logger) (e
 	return err
 }
 
-// letGo closes the snapshot directory. If the disk hangs, it gives up after a second: the
-// end of the process also releases the directory.
+// letGo closes the snapshot directory. If the disk hangs, letGo gives up after a second,
+// because the end of the process also releases the directory.
 func letGo(dir *snapshot.Dir) error {
 	closed := make(chan error, 1)
 	go func() { closed <- dir.Close() }()
@@ -339,7 +339,8 @@ func (s *served) handle(name, addr string, bound func(net.Listener, string) *por
 	return nil
 }
 
-// silence is the idle time after which a management server is pinged.
+// silence is the idle time after which a management server is pinged, and the time within which it
+// must answer the ping.
 const silence = 30 * time.Second
 
 // envoy serves Envoy's rate limit protocol.

@@ -47,7 +47,7 @@ func TestMain(m *testing.M) {
 
 // reached is a weir serve that responds, in a separate process or in this process.
 type reached struct {
-	dir   string            // with all its files
+	dir   string            // folder with the files of the process
 	addrs map[string]string // keyed by the name of the flag
 }
 
@@ -71,7 +71,7 @@ rules:
 `
 )
 
-// weirIn returns the command in a folder with all its files.
+// weirIn returns a weir command that runs in the given folder.
 func weirIn(t *testing.T, dir string, args ...string) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()
@@ -94,7 +94,7 @@ func folder(t *testing.T) string {
 	return dir
 }
 
-// eventually bounds the wait for an event on a busy machine. It is not a promise.
+// eventually bounds the wait for an event on a busy machine. Weir does not promise this bound.
 const eventually = time.Minute
 
 // servesAt matches the log line with the addresses of the ports.

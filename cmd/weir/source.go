@@ -54,7 +54,7 @@ func readRules(place string) (rules.Text, error) {
 	return source.Next(context.Background(), "")
 }
 
-// maxFile is larger than the maximum of rules.Parse. This bounds the read of an endless
+// maxFile is larger than the maximum of rules.Parse. It bounds the read of an endless
 // file, such as a device. Pipes are allowed, because a caller that waits for a pipe can
 // interrupt the command.
 const maxFile = 8 << 20

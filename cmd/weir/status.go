@@ -143,7 +143,7 @@ func (c *cluster) print(w io.Writer, now time.Time) {
 	}
 }
 
-// printFactors prints the factors that have changed, at most limitsShown.
+// printFactors prints at most limitsShown of the factors that have changed.
 func printFactors(w io.Writer, all []admin.Factor) {
 	changed := slices.DeleteFunc(slices.Clone(all), func(f admin.Factor) bool { return f.Changed == nil })
 	for _, f := range changed[:min(limitsShown, len(changed))] {
@@ -230,9 +230,9 @@ func printTable[T any](w io.Writer, header string, items []T, row func(T) string
 // limitsShown is the maximum number of limits that weir status prints. /v1/totals returns more.
 const limitsShown = 20
 
-// printLimits prints the limits with denials, or with denials as shadows, sorted by
-// denials in descending order. The limits that are not enforced for all keys by the rules
-// of this node are included even without denials. At most limitsShown limits are printed.
+// printLimits prints the limits that have denied checks, including denials as shadows. A
+// limit that the rules of this node do not enforce for all keys is printed even without
+// denials. The limits with the most denials come first, and at most limitsShown are printed.
 func (c *cluster) printLimits(w io.Writer) {
 	limits, modes := make(map[string]admin.Total), make(map[string]string)
 	maps.Copy(limits, c.Totals.Limits)

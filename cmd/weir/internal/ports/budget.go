@@ -26,8 +26,8 @@ const (
 const (
 	maxClients = 1 << 16
 	maxProbes  = 256
-	maxNew     = 512  // for each port, about 30 KiB for each connection
-	maxKept    = 8192 // for each port, of connections that are kept for the next request
+	maxNew     = 512  // new connections of a port, of about 30 KiB each
+	maxKept    = 8192 // proven connections of a port, which are kept for the next request
 )
 
 // Lower bounds, for a process with very few file descriptors.
@@ -40,8 +40,8 @@ const (
 type Budget struct {
 	log     *slog.Logger
 	start   time.Time
-	clients *pool // this pool is shared by all of the ports for services
-	probes  *pool // the pool of the port for probes
+	clients *pool // pool of all ports for services
+	probes  *pool // pool of the port for probes
 }
 
 // NewBudget returns the budget of a process that may open the given number of files.

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// A connection without a running handler rests. It has stalled if it has rested for stall:
-// a client that has just connected is about to send a request, and a busy client sends
-// another request. Of the origins that do not have the most resting connections, only
-// connections that have rested for longStall are closed.
+// A connection without a running handler rests. It has stalled once it has rested for the
+// time stall. A shorter rest is normal: a client that has just connected is about to send a
+// request, and a busy client sends another request. A connection of an origin that does not
+// have the most resting connections is closed only once it has rested for longStall.
 const (
 	stall      = 10 * time.Millisecond
 	longStall  = time.Second
@@ -26,7 +26,7 @@ type conn struct {
 	asked    atomic.Bool  // a handler has started for a request
 	calls    atomic.Int32 // requests with a running handler
 	reads    atomic.Int32 // requests in calls whose bodies have not been read to the end
-	since    atomic.Int64 // when it was accepted, when its last request began or ended, or when unread data was last seen
+	since    atomic.Int64 // when the connection was accepted, its last request began or ended, or unread data was last seen
 	writing  atomic.Int64 // start of the current write; 0 if there is none
 	extended atomic.Int64 // when Write last set the write deadline; 0 if the next Write must set it
 	proven   atomic.Bool  // the connection is no longer new; changed under the lock of the pool
@@ -47,8 +47,8 @@ func (c *conn) rests(now int64) (since int64, isResting bool) {
 	return c.since.Load(), c.calls.Load() <= c.reads.Load()
 }
 
-// begin records that a handler starts to work on a request. reads reports whether the
-// body of the request has not been read yet.
+// begin records that a handler starts to work on a request. The argument reads is true if
+// the body of the request has not been read yet.
 func (c *conn) begin(reads bool) {
 	c.since.Store(c.port.budget.age())
 	if reads {

@@ -25,7 +25,7 @@ type pool struct {
 type source struct {
 	name  string
 	open  int
-	rests int // used by longest
+	rests int // number of resting connections, as the function longest has counted them
 }
 
 func newPool(most int) *pool {

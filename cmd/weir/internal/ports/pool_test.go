@@ -70,7 +70,7 @@ func TestLongestStalledConnectionMakesRoom(t *testing.T) {
 		since         int64 // start of the stall
 		proven, works bool
 		reads         bool  // the handler waits for the body of a request
-		writing       int64 // since when the client has not read its response
+		writing       int64 // start of the write of a response that the client does not read; 0 if there is none
 	}
 	for _, row := range []struct {
 		what  string

@@ -26,8 +26,8 @@ type Port struct {
 	paced       loglimit.Line
 	rpcs        rpcs
 
-	resting   atomic.Bool
-	accepting sync.Mutex // held by Accept
+	resting   atomic.Bool // each HTTP response ends its connection
+	accepting sync.Mutex  // held by Accept
 	closed    sync.Once
 	closing   chan struct{}
 	shut      atomic.Bool // Shutdown was called
@@ -170,10 +170,10 @@ func (p *Port) closeAndTakeIn() {
 	defer p.accepting.Unlock()
 }
 
-// wait waits while a connection is open that arrived or was used within the time age. It waits for
-// at most that time, or until ctx is done. It measures the time in ticks. During the first two
-// ticks every connection counts as just arrived, so that a process that was paused first
-// reads the data that has arrived.
+// wait waits while the function open reports a connection that arrived or was used within the
+// time age. It waits for at most that time, or until ctx is done. It measures the time in
+// ticks. During the first two ticks every connection counts as just arrived, so that a process
+// that was paused first reads the data that has arrived.
 func (p *Port) wait(ctx context.Context, age time.Duration, open func(since int64) bool) {
 	then := p.budget.age() - int64(age)
 	tick := time.Tick(restTick)
@@ -193,9 +193,8 @@ func (p *Port) wait(ctx context.Context, age time.Duration, open func(since int6
 	}
 }
 
-// usedSince reports whether a connection is open that arrived at the time then or
-// later, or on which a request began or ended, or unread data was seen, at the time then
-// or later.
+// usedSince reports whether an open connection arrived, had a request that began or ended, or
+// had unread data, at the given time or later.
 func (p *Port) usedSince(then int64) bool {
 	p.pool.mu.Lock()
 	defer p.pool.mu.Unlock()
@@ -203,8 +202,8 @@ func (p *Port) usedSince(then int64) bool {
 	return slices.ContainsFunc(p.fresh, isUsed) || slices.ContainsFunc(p.kept, isUsed)
 }
 
-// unaskedSince returns the connections that have no request yet, and that arrived, or had
-// unread data, at the time then or later.
+// unaskedSince returns the connections that have no request yet, and that arrived or had
+// unread data at the given time or later.
 func (p *Port) unaskedSince(then int64) (unasked []*conn) {
 	p.pool.mu.Lock()
 	defer p.pool.mu.Unlock()

@@ -16,18 +16,18 @@ import (
 
 // Bounds of a gRPC server.
 const (
-	openWithin      = 5 * time.Second  // for the TLS and HTTP/2 handshakes
-	callWithin      = 10 * time.Second // for a request and its response, except for streams
-	rpcWriteWithin  = 10 * time.Second // for a write
-	rpcIdleWithin   = 5 * time.Minute  // without a request: a client that has to reconnect may miss a deadline of milliseconds
-	pingAfter       = time.Minute      // without a frame, before the peer is pinged
-	pingWithin      = 20 * time.Second
+	openWithin      = 5 * time.Second  // timeout of the TLS and HTTP/2 handshakes
+	callWithin      = 10 * time.Second // timeout of a request and its response, except for streams
+	rpcWriteWithin  = 10 * time.Second // timeout of a write
+	rpcIdleWithin   = 5 * time.Minute  // maximum time without a request; long, because a client that has to reconnect may miss a deadline of milliseconds
+	pingAfter       = time.Minute      // time without a frame after which the client is pinged
+	pingWithin      = 20 * time.Second // timeout of the response to a ping
 	pingsFromOthers = 10 * time.Second // minimum interval between two pings of a client
-	callsAtOnce     = 256              // on a connection; clients open further connections for more
-	streamsEach     = 4                // on a connection: Watch of the health, reflection
-	maxStreams      = 2048             // in total
-	maxHalf         = 4096             // requests that are not fully read, of about 10 KiB each plus the part that was read
-	rpcReadBuffer   = 8 << 10          // for each connection, instead of 32 KiB
+	callsAtOnce     = 256              // maximum number of requests at a time on a connection; clients open further connections for more
+	streamsEach     = 4                // maximum number of streams on a connection: Watch of the health service, reflection
+	maxStreams      = 2048             // maximum number of streams of a port
+	maxHalf         = 4096             // maximum number of requests of a port that are not fully read, of about 10 KiB each plus the part that was read
+	rpcReadBuffer   = 8 << 10          // bytes for each connection, instead of 32 KiB
 	callWindow      = 64 << 10         // bytes of a request that may arrive before it is read
 )
 
@@ -145,8 +145,8 @@ func (p *Port) stream(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInf
 }
 
 // shedHalf drops the connection of a port with the most requests that are not fully read.
-// It drops no connection while the total is at most maxHalf, because the requests of
-// dropped connections may still be ending.
+// It drops no connection if the connections in the pool have at most maxHalf such requests.
+// Then rpcs.half is higher only because requests of dropped connections have not ended yet.
 func (p *pool) shedHalf(port *Port) []*conn {
 	p.mu.Lock()
 	defer p.mu.Unlock()

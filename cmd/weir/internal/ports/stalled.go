@@ -1,7 +1,7 @@
 package ports
 
-// lateReads bounds how many connections stalled skips because they have unread data. With
-// as many such connections this process is late, and closing connections does not help.
+// lateReads is the maximum number of connections with unread data that the function stalled
+// skips. If there are as many, this process is late, and closing connections does not help.
 const lateReads = 8
 
 // stalled is like longest, but skips connections with a request that has arrived and that

@@ -17,8 +17,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 )
 
-// Connections are identified below TLS, so that proven connections are recognised there,
-// too.
+// A port identifies its connections below TLS, so that requests over TLS prove them, too.
 func TestConnectionsUnderTLSAreKnownByTheirRequests(t *testing.T) {
 	certified := httptest.NewTLSServer(http.NotFoundHandler())
 	defer certified.Close()

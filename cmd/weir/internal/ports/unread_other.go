@@ -4,6 +4,6 @@ package ports
 
 import "net"
 
-// unread reports whether c has received data that this process has not read yet. Here the
-// system does not provide this, so it reports false.
+// unread reports false, because this system does not show whether a connection has received data
+// that this process has not read yet.
 func unread(net.Conn) bool { return false }

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A late process has not read the received data: the client has not stalled.
+// If this process is late, received data stays unread, although the client has not stalled.
 func TestUnreadRequestIsNoStall(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

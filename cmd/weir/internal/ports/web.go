@@ -12,17 +12,17 @@ import (
 
 // Bounds of an HTTP server.
 const (
-	headerWithin = 5 * time.Second        // for the TLS handshake, and for each header
-	readWithin   = 10 * time.Second       // for a request with its body
-	answerWithin = 30 * time.Second       // for the response, from the header of its request on; streams set their own deadlines
-	idleWithin   = time.Minute            // between two requests
-	lingerWithin = 500 * time.Millisecond // for the rest of a refused request, so that its client can read the reason
-	maxHeader    = 32 << 10
+	headerWithin = 5 * time.Second        // timeout of the TLS handshake, and of each header
+	readWithin   = 10 * time.Second       // timeout of a request with its body
+	answerWithin = 30 * time.Second       // timeout of a response, from the header of its request on; streams set their own deadlines
+	idleWithin   = time.Minute            // maximum time between two requests of a connection
+	lingerWithin = 500 * time.Millisecond // time for the rest of a refused request, so that its client can read the reason
+	maxHeader    = 32 << 10               // maximum bytes of a header
 )
 
-// NewWeb returns a server for the connections of ports. The server supports HTTP/1.1, and without
-// TLS also HTTP/2 for clients that start with it, as proxies can be configured. A handler
-// with an endless response must extend its deadline through http.ResponseController.
+// NewWeb returns a server for the connections of ports. The server supports HTTP/1.1. Without TLS
+// it also supports HTTP/2 for clients that begin with HTTP/2, as some proxies do. A handler with an
+// endless response must extend its deadline through http.ResponseController.
 func NewWeb(h http.Handler, errors *log.Logger) *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)

@@ -196,8 +196,8 @@ func TestPortRestsWhileClientsMaySendAgain(t *testing.T) {
 	for _, c := range []struct {
 		name            string
 		used            []time.Duration // times since the last use of each connection
-		again, patience time.Duration   // when the first client sends its next request; 0 for never
-		want            time.Duration
+		again, patience time.Duration   // when the first client sends its next request, 0 for never; when ctx is done
+		want            time.Duration   // how long Rest waits
 	}{
 		{"nobody has connected", nil, 0, time.Minute, 0},
 		{"none was used within a second", []time.Duration{1001 * ms, time.Minute / 2}, 0, time.Minute, 2 * restTick},
@@ -242,9 +242,9 @@ func TestShutdownAnswersNewConnectionsAndClosesUnused(t *testing.T) {
 	const get, half = "GET /open HTTP/1.1\r\nHost: weir\r\n\r\n", "GET /open HTTP/1.1\r\nHo"
 	for _, c := range []struct {
 		name, first string
-		ago         time.Duration // when it connected
-		later       string        // sent after the port has begun to end,
-		after       time.Duration // with this delay
+		ago         time.Duration // time between the arrival of the connection and Shutdown
+		later       string        // second text, sent after Shutdown has begun
+		after       time.Duration // time between the beginning of Shutdown and the second text
 		until       time.Duration // time at which the request is answered or its connection has ended, or at most some ticks later
 		answered    bool
 	}{

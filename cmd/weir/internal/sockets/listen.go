@@ -63,8 +63,8 @@ func Listen(path string, perm os.FileMode) (net.Listener, error) {
 	return &listener{UnixListener: l, path: path, made: made}, nil
 }
 
-// removeDead removes the socket at path if no process listens there, and leaves any other
-// file, and the bind then fails.
+// removeDead removes the socket at path if no process listens there. It leaves any other
+// file, so that the bind fails.
 func removeDead(path string) error {
 	info, err := os.Lstat(path)
 	if err != nil || info.Mode().Type() != os.ModeSocket {
@@ -98,8 +98,8 @@ type listener struct {
 // Close implements net.Listener. Without the lock, Close leaves the socket, which the next
 // Listen replaces.
 //
-// The kernel keeps the socket's inode until the listener is closed. So another file at the
-// path cannot have the same number, if the comparison comes first.
+// The kernel keeps the socket's inode until the listener is closed. Close compares the files
+// before that, so another file at the path cannot have the same inode number.
 func (l *listener) Close() (err error) {
 	err = net.ErrClosed
 	l.closed.Do(func() {

@@ -296,11 +296,11 @@ type checkCommand struct {
 
 func (q *checkCommand) ask(ctx context.Context, c *client) (int, error) {
 	question := taking{Limit: q.Limit, Key: q.countOf.Key, Units: q.Units, Tier: q.Tier, Critical: q.Critical, AtMost: q.AtMost}
-	return q.take(ctx, c, "/v1/take", &question, "allowed", "denied")
+	return q.requestUnits(ctx, c, "/v1/take", &question, "allowed", "denied")
 }
 
-// take sends a request to take units or to peek at them, and prints the verdict.
-func (a *asking) take(ctx context.Context, c *client, path string, question *taking, yes, no string) (int, error) {
+// requestUnits sends a request to take units or to peek at them, and prints the verdict.
+func (a *asking) requestUnits(ctx context.Context, c *client, path string, question *taking, yes, no string) (int, error) {
 	var v verdict
 	err := a.print(ctx, c, http.MethodPost, path, question, &v, func() {
 		if question.AtMost {
@@ -322,7 +322,7 @@ type peekCommand struct {
 func (q *peekCommand) ask(ctx context.Context, c *client) (int, error) {
 	if q.Units != 0 {
 		question := taking{Limit: q.Limit, Key: q.countOf.Key, Units: q.Units, Tier: q.Tier}
-		return q.take(ctx, c, "/v1/peek", &question, "would be allowed", "would be denied")
+		return q.requestUnits(ctx, c, "/v1/peek", &question, "would be allowed", "would be denied")
 	}
 	rule, _, _ := strings.Cut(q.Limit, "/")
 	query := url.Values{"key": {q.countOf.Key}, "rule": {rule}}

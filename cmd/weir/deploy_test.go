@@ -58,8 +58,8 @@ func send(t *testing.T, ask func(ctx context.Context, key string) error) *traffi
 	return f
 }
 
-// goesOn waits until n more requests have been sent.
-func (f *traffic) goesOn(t *testing.T, n int64) {
+// awaitRequests waits until n more requests have been sent.
+func (f *traffic) awaitRequests(t *testing.T, n int64) {
 	t.Helper()
 	begun := f.asked.Load()
 	wait(t, func() bool { return f.asked.Load() > begun+n })
@@ -144,15 +144,15 @@ func TestLeaveUnderTrafficFailsNoRequest(t *testing.T) {
 		_, err := rls.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, envoyRequest(key), grpc.WaitForReady(true))
 		return err
 	})
-	http1.goesOn(t, 100)
-	slow.goesOn(t, 4)
-	envoy.goesOn(t, 100)
+	http1.awaitRequests(t, 100)
+	slow.awaitRequests(t, 4)
+	envoy.awaitRequests(t, 100)
 
 	require.NoError(t, a.Process.Signal(syscall.SIGTERM))
 	require.NoError(t, a.Wait(), "it exits with 0: %s", &a.out)
-	http1.goesOn(t, 100)
-	slow.goesOn(t, 4)
-	envoy.goesOn(t, 100)
+	http1.awaitRequests(t, 100)
+	slow.awaitRequests(t, 4)
+	envoy.awaitRequests(t, 100)
 	http1.end(t, "HTTP")
 	slow.end(t, "slow HTTP")
 	envoy.end(t, "gRPC")

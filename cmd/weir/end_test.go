@@ -223,8 +223,8 @@ func TestHangingDiskDoesNotBlockEnd(t *testing.T) {
 		saved <- dir.Save(t.Context(), "a", func(io.Writer) error { close(hangs); <-over; return nil })
 	}()
 	<-hangs
-	require.ErrorContains(t, letGo(dir), "-snapshots: the disk does not answer")
+	require.ErrorContains(t, closeDirectory(dir), "-snapshots: the disk does not answer")
 	close(over)
 	require.NoError(t, <-saved)
-	require.NoError(t, letGo(dir))
+	require.NoError(t, closeDirectory(dir))
 }

@@ -44,7 +44,7 @@ func openSnapshots(where string) (store snapshot.Store, release func() error, er
 	if err != nil {
 		return nil, nil, err
 	}
-	return dir, func() error { return letGo(dir) }, nil
+	return dir, func() error { return closeDirectory(dir) }, nil
 }
 
 func openBucket(url string) (*s3snapshot.Bucket, error) {

@@ -191,11 +191,11 @@ func TestARollToTheNextReleaseAndBack(t *testing.T) {
 	const moves = 6
 	for _, build := range []string{other, ""} {
 		for i := range 3 {
-			load.goesOn(t, 300)
+			load.awaitRequests(t, 300)
 			replace(i, build)
 		}
 	}
-	load.goesOn(t, 300)
+	load.awaitRequests(t, 300)
 	load.end(t, "checks")
 
 	for key, admitted := range r.admitted {

@@ -191,7 +191,7 @@ func runServe(ctx, atOnce context.Context, o *serveOptions, log *slog.Logger) (e
 	defer rested()
 	var resting sync.WaitGroup
 	for _, port := range s.web {
-		resting.Go(func() { port.Rest(rest) })
+		resting.Go(func() { port.DrainConnections(rest) })
 	}
 	resting.Wait()
 	// The node still responds to requests while Leave transfers its counts to other members.
@@ -206,9 +206,9 @@ func runServe(ctx, atOnce context.Context, o *serveOptions, log *slog.Logger) (e
 	return err
 }
 
-// letGo closes the snapshot directory. If the disk hangs, letGo gives up after a second,
+// closeDirectory closes the snapshot directory. If the disk hangs, closeDirectory gives up after a second,
 // because the end of the process also releases the directory.
-func letGo(dir *snapshot.Dir) error {
+func closeDirectory(dir *snapshot.Dir) error {
 	closed := make(chan error, 1)
 	go func() { closed <- dir.Close() }()
 	select {
@@ -308,8 +308,8 @@ func (s *served) health(o *serveOptions, book *rules.Book, denials *auditLog, lo
 	return s.handle("health", o.Health, s.budget.Probes, files{}, health, log)
 }
 
-// handle serves HTTP on a port that bound creates, with TLS if there is a certificate.
-func (s *served) handle(name, addr string, bound func(net.Listener, string) *ports.Port, web files, h http.Handler, log *slog.Logger) error {
+// handle serves HTTP on a port that newPort creates, with TLS if there is a certificate.
+func (s *served) handle(name, addr string, newPort func(net.Listener, string) *ports.Port, web files, h http.Handler, log *slog.Logger) error {
 	secure := func(l net.Listener) net.Listener { return l }
 	if web.Cert != "" {
 		config, err := web.server()
@@ -322,7 +322,7 @@ func (s *served) handle(name, addr string, bound func(net.Listener, string) *por
 	if err != nil {
 		return err
 	}
-	port := bound(l, name)
+	port := newPort(l, name)
 	s.web = append(s.web, port)
 	l = secure(port)
 	server := ports.NewWeb(h, slog.NewLogLogger(log.Handler(), slog.LevelDebug))

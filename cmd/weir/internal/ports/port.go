@@ -26,7 +26,7 @@ type Port struct {
 	paced       loglimit.Line
 	rpcs        rpcs
 
-	resting   atomic.Bool // each HTTP response ends its connection
+	draining  atomic.Bool // each HTTP response ends its connection
 	accepting sync.Mutex  // held by Accept
 	closed    sync.Once
 	closing   chan struct{}
@@ -125,21 +125,20 @@ func (p *Port) cut(dropped []*conn) {
 }
 
 // HTTP can announce the end of a connection only in a response. So a client that has used a
-// connection within the time recently may send its next request just when the connection is
-// closed. A client that has just connected sends its request within the time shortly, or
-// has opened the connection without a request.
+// connection within recentUse may send its next request just when the connection is closed. A
+// client that has just connected sends its request within firstRequestWait, or has opened the
+// connection without a request.
 const (
-	recently = time.Second
-	shortly  = 100 * time.Millisecond
-	restTick = 10 * time.Millisecond
+	recentUse        = time.Second
+	firstRequestWait = 100 * time.Millisecond
+	restTick         = 10 * time.Millisecond
 )
 
-// Rest waits until no open connection was used within the last second. Rest waits for at
-// most a second, or until ctx is done. From now on, each HTTP response ends its
-// connection.
-func (p *Port) Rest(ctx context.Context) {
-	p.resting.Store(true)
-	p.wait(ctx, recently, p.usedSince)
+// DrainConnections makes each HTTP response end its connection from now on. It waits until no
+// open connection was used within the last second, for at most a second or until ctx is done.
+func (p *Port) DrainConnections(ctx context.Context) {
+	p.draining.Store(true)
+	p.wait(ctx, recentUse, p.usedSince)
 }
 
 // Shutdown closes the port and then calls the Shutdown of its server, which drops every
@@ -150,21 +149,21 @@ func (p *Port) Rest(ctx context.Context) {
 // second after its last response, unless the client closes it.
 func (p *Port) Shutdown(ctx context.Context, server *http.Server) error {
 	p.shut.Store(true)
-	p.closeAndTakeIn()
+	p.closeAndAwaitAccept()
 	unasked := func(then int64) bool { return len(p.unaskedSince(then)) > 0 }
-	p.wait(ctx, shortly, unasked)
+	p.wait(ctx, firstRequestWait, unasked)
 	over := make(chan error, 1)
 	go func() { over <- server.Shutdown(ctx) }()
-	p.wait(ctx, shortly, unasked) // until handlers have all requests that the server accepted before
+	p.wait(ctx, firstRequestWait, unasked) // until handlers have all requests that the server accepted before
 	for _, c := range p.unaskedSince(0) {
 		_ = c.Close() // this bypasses TLS, because sending its close notification can block
 	}
 	return <-over
 }
 
-// closeAndTakeIn closes the port. When it returns, the connection that Accept was about
+// closeAndAwaitAccept closes the port. When it returns, the connection that Accept was about
 // to return is in the pool.
-func (p *Port) closeAndTakeIn() {
+func (p *Port) closeAndAwaitAccept() {
 	_ = p.Close() // by the contract of net.Listener, a pending Accept returns, even if there is an error
 	p.accepting.Lock()
 	defer p.accepting.Unlock()

@@ -105,7 +105,7 @@ func (x *exchange) WriteHeader(status int) {
 		// The body of a refused request is not read further. If a connection waits for
 		// room, a connection that works makes room after its response.
 		port := x.conn.port
-		if x.refused && !x.read || port.pool.waits.Load() > 0 || port.resting.Load() {
+		if x.refused && !x.read || port.pool.waits.Load() > 0 || port.draining.Load() {
 			x.Header().Set("Connection", "close")
 		}
 		if !x.refused {

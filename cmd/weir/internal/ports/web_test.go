@@ -197,7 +197,7 @@ func TestPortRestsWhileClientsMaySendAgain(t *testing.T) {
 		name            string
 		used            []time.Duration // times since the last use of each connection
 		again, patience time.Duration   // when the first client sends its next request, 0 for never; when ctx is done
-		want            time.Duration   // how long Rest waits
+		want            time.Duration   // how long DrainConnections waits
 	}{
 		{"nobody has connected", nil, 0, time.Minute, 0},
 		{"none was used within a second", []time.Duration{1001 * ms, time.Minute / 2}, 0, time.Minute, 2 * restTick},
@@ -230,7 +230,7 @@ func TestPortRestsWhileClientsMaySendAgain(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), c.patience)
 				defer cancel()
 				begun = time.Now()
-				p.Rest(ctx)
+				p.DrainConnections(ctx)
 				require.Equal(t, c.want, time.Since(begun))
 			})
 		})
@@ -276,14 +276,14 @@ func TestShutdownAnswersNewConnectionsAndClosesUnused(t *testing.T) {
 				time.AfterFunc(c.after, func() { _, _ = io.WriteString(conn, c.later) })
 				closed := make(chan time.Time, 1)
 				go func() { <-l.Closed(); closed <- time.Now() }()
-				p.Rest(canceled(t))
+				p.DrainConnections(canceled(t))
 				require.NoError(t, p.Shutdown(t.Context(), server))
 				require.Equal(t, begun, <-closed, "nobody connects any more")
 				require.Equal(t, c.answered, <-answered)
 				require.WithinRange(t, <-at, begun.Add(c.until), begun.Add(c.until+2*restTick))
 				// A refused connection lingers, once or twice depending on the version of
 				// net/http, which checks every half a second.
-				require.Less(t, time.Since(begun), c.until+shortly+2*lingerWithin+550*ms)
+				require.Less(t, time.Since(begun), c.until+firstRequestWait+2*lingerWithin+550*ms)
 			})
 		})
 	}
@@ -300,7 +300,7 @@ func TestShutdownEndsWhenItsContextIsDone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, p, server := serveWebOf(t, false)
 		dial(t, l, "192.0.2.1", "")
-		const patience = shortly / 2
+		const patience = firstRequestWait / 2
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		begun := time.Now()

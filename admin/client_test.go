@@ -21,7 +21,7 @@ rules:
 - {name: everyone, key: global, limit: {rate: 5, per: 1h}}
 `
 
-func TestClientIsShownResetAndOverriddenAsAWhole(t *testing.T) {
+func TestAllLimitsOfClientAreShownAndChanged(t *testing.T) {
 	a := startTestAPI(t, clientRules)
 	show := func(pairs ...string) (c clientStatus, left []int64) {
 		a.get("GET", "/v1/clients"+query(pairs...), "", 200, &c)

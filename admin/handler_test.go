@@ -638,7 +638,7 @@ func TestStalledBodyEndsRequest(t *testing.T) {
 }
 
 // No request causes a panic, an internal error, or a response that is not JSON.
-func FuzzAdminAnswersWhateverIsSent(f *testing.F) {
+func FuzzAdminAnswersEveryRequest(f *testing.F) {
 	f.Add("POST", "/v1/overrides", "", `{"limit":"address","key":"a","rate":5,"per":"1s","burst":1,"until":"2999-01-01T00:00:00Z","by":"b"}`)
 	f.Add("POST", "/v1/check", "", `{"key":"a","limit":5,"window_ms":1000,"weight":2,"name":"n"}`)
 	f.Add("GET", "/v1/status", "user=a&ip=::1&header=X:%20y&tier=free&rule=api&after=all", "")

@@ -96,7 +96,7 @@ func TestHoldEndsByReleaseOrTime(t *testing.T) {
 	})
 }
 
-func TestRenewalReturnsUnitsAboveThoseItKeeps(t *testing.T) {
+func TestRenewalReturnsUnneededUnits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := startTestAPI(t, carriedRules)
 		h := a.holds(3, "10s")

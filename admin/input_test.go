@@ -12,7 +12,7 @@ import (
 )
 
 // Names that differ only in case are lines of the same field, in the order of the text, as in net/http.
-func TestSpellingsOfAHeaderAreLinesOfOneField(t *testing.T) {
+func TestHeaderSpellingsAreLinesOfOneField(t *testing.T) {
 	const file = `
 rules:
 - {name: tenant, match: {header: {X-Tenant: "*"}}, key: "header:X-Tenant", limit: {rate: 90, per: 1h}}

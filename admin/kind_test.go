@@ -35,7 +35,7 @@ var (
 	goName         = regexp.MustCompile(`\b[A-Z][a-z]\w*`)
 )
 
-func TestLimitOfAnotherKindNamesItsPath(t *testing.T) {
+func TestRefusedKindOfLimitNamesItsPath(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := startTestAPI(t, carriedRules)
 		const inFlight, counted = `{"limit":"streams","key":"u"%s}`, `{"limit":"tokens","key":"u"%s}`
@@ -74,7 +74,7 @@ func requireProblem(t *testing.T, w *httptest.ResponseRecorder, detail, path str
 	require.Contains(t, p.Detail, detail, path)
 }
 
-func TestOverrideBeyondItsLimitNamesTheField(t *testing.T) {
+func TestInvalidOverrideNamesItsField(t *testing.T) {
 	log := weir.Limit{Name: "log", Algorithm: weir.SlidingLog, Rate: 1, Per: time.Hour}
 	for _, c := range []struct {
 		of     weir.Limit

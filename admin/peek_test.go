@@ -52,7 +52,7 @@ func TestPeekShowsHeldUnits(t *testing.T) {
 	})
 }
 
-func TestEmptyKeyIsTheCountOfGlobalRules(t *testing.T) {
+func TestEmptyKeySelectsCountOfGlobalRule(t *testing.T) {
 	a := startTestAPI(t, "rules: [{name: all, key: global, limit: {rate: 9, per: 1h}}, {name: users, match: {path: /u}, key: user, limit: {rate: 9, per: 1h}}]")
 	a.get("POST", "/v1/request", `{"path":"/u","user":"u"}`, 200, new(requestAnswer))
 	for limit, want := range map[string]int64{"all": 8, "users": 9} {

@@ -64,7 +64,7 @@ func TestMisuseOfReservationsLosesNothing(t *testing.T) {
 	})
 }
 
-func TestOverrunReservationIsSettledThere(t *testing.T) {
+func TestOverrunReservationIsSettledInOverrun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := startTestAPI(t, carriedRules)
 		require.False(t, a.reserves("soft", 2).Soft)

@@ -70,7 +70,7 @@ func TestInvalidTextIsRefused(t *testing.T) {
 	require.EqualValues(t, 8, a.book.Current().Version())
 }
 
-func TestMembersAdoptTextThatOneAccepts(t *testing.T) {
+func TestMembersAdoptPublishedText(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		members := startMembers(t, 1)
 		members[0].get("PUT", "/v1/rules", bodyOf(t, publishable), 200, new(PublishedText))

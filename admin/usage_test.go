@@ -12,7 +12,7 @@ import (
 )
 
 // A caller may have written the query, so nothing in the query selects the caller.
-func TestUsageIsOfCallerThatProxyDescribes(t *testing.T) {
+func TestUsageShowsCallerThatProxyDescribes(t *testing.T) {
 	a := startTestAPI(t, forwardedRules+"- {name: gone, match: {path: /gone}, key: api_key, limit: {rate: 1, per: 1h}}\ndeny: {user: mallory}\n")
 	api, err := CheckHandler(a.node, a.book, CheckOptions{Tokens: [][]byte{[]byte(testToken)}, Usage: &UsageFields{User: "X-User", APIKey: "Authorization", Hops: 2}, Logger: quietly})
 	require.NoError(t, err)

@@ -56,7 +56,7 @@ func readFields(t *testing.T, w *httptest.ResponseRecorder) (s headerFields) {
 }
 
 // Each case has all header fields of the response to the last of its requests.
-func TestHeaderFields(t *testing.T) {
+func TestHeaderFieldsMatchDecisions(t *testing.T) {
 	const hourly = "rules:\n- {name: hourly, key: ip, limit: {algorithm: fixed_window, rate: 2, per: 1h}}\n"
 	missing := weir.Config{Expect: 3} // this node expects two other nodes, and is connected to none
 	for _, c := range []struct {

@@ -63,7 +63,7 @@ func TestRequestIsMeasuredUntilItsResponseBegins(t *testing.T) {
 	}
 }
 
-func TestDeniedRequestIsDemandOfItsRule(t *testing.T) {
+func TestDeniedRequestCountsAsDemand(t *testing.T) {
 	m, _ := adaptingLimiter(t)
 	for _, status := range []int{200, 429, 429} {
 		require.Equal(t, status, answer(m.Handler(hello), get("/", "192.0.2.1")).Code)

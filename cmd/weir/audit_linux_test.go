@@ -10,7 +10,7 @@ import (
 )
 
 // Opening a pipe waits for a reader, which may not exist.
-func TestPipeAsAuditFileBlocksNothing(t *testing.T) {
+func TestPipeIsRefusedAsAuditFile(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)
 	pipe := filepath.Join(dir, "pipe")

@@ -59,7 +59,7 @@ func TestFilesOfOneDomainAreCheckedTogether(t *testing.T) {
 	require.True(t, parsed(t, "-envoy", ":0", "-envoy_config", dir, "-envoy_options", "merge_domains").limits(nil).MergeDomains)
 }
 
-func TestSharedFileHasASecret(t *testing.T) {
+func TestSharedFileWithoutSecretIsRefused(t *testing.T) {
 	_, _, err := readShared(write(t, "seed: 00"))
 	require.ErrorContains(t, err, `has no line that begins with "secret:"`)
 }

@@ -219,7 +219,7 @@ func TestCheckReportsDisabledAndBlockingRules(t *testing.T) {
 	require.Contains(t, stdout, "GET / meets no rule.\n")
 }
 
-func TestExitCodes(t *testing.T) {
+func TestExitCodeMatchesResult(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		about  string

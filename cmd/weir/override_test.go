@@ -27,7 +27,7 @@ func TestOverrideAndTopCommandsAskNode(t *testing.T) {
 }
 
 // The -admin flag of a command accepts the addresses that weir serve accepts.
-func TestClientTakesAdminAddressOfServe(t *testing.T) {
+func TestClientAcceptsAdminAddressOfServe(t *testing.T) {
 	t.Parallel()
 	for given, want := range map[string]string{
 		"":                       "http://127.0.0.1:8081",

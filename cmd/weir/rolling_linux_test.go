@@ -130,7 +130,7 @@ func (r *rolled) ask(ctx context.Context, client *http.Client, first int, key st
 
 // A limit of 1,000 an hour admits 1,000 units during the whole roll and roll back. No
 // check fails, and no count is reset.
-func TestARollToTheNextReleaseAndBack(t *testing.T) {
+func TestRollToNextReleaseAndBackLosesNothing(t *testing.T) {
 	testenv.SkipUnlessFull(t, "TestNodesSpeakTheNewestCommonVersion in cluster and TestProcessesShareOneCountOverAllInterfaces")
 	t.Parallel()
 	other := buildNext(t)

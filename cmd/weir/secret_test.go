@@ -94,7 +94,7 @@ func TestClientCommandsWarnAboutReadableSecrets(t *testing.T) {
 	}
 }
 
-func TestSecretFilesAreAllThoseOfServeOptions(t *testing.T) {
+func TestSecretFilesIncludeAllOptions(t *testing.T) {
 	t.Parallel()
 	var o serveOptions
 	o.Shared, o.ChecksTokens, o.AdminTokens, o.PeerTLS.Key, o.HTTPTLS.Key, o.EnvoyTLS.Key, o.RulesToken = "1", "2", "3", "4", "5", "6", "7"

@@ -207,7 +207,7 @@ func (outOfFiles) Accept() (net.Conn, error) {
 	return nil, &net.OpError{Op: "accept", Err: syscall.EMFILE}
 }
 
-func TestWithoutFileDescriptorsAStalledConnectionMakesRoom(t *testing.T) {
+func TestStalledConnectionMakesRoomWithoutFileDescriptors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := NewBudget(256, quiet)
 		p := b.Clients(outOfFiles{}, "test")

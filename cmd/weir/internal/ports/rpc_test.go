@@ -70,7 +70,7 @@ func header(stream uint32, method string) string {
 	return string(binary.BigEndian.AppendUint32(frame, stream)) + block
 }
 
-func TestConnectionsOfGRPCThatStallEndInTime(t *testing.T) {
+func TestStalledGRPCConnectionsEndInTime(t *testing.T) {
 	for _, c := range []struct {
 		name, first string
 		within      time.Duration
@@ -136,7 +136,7 @@ func TestIncompleteGRPCRequestEndsInTime(t *testing.T) {
 	})
 }
 
-func TestGRPCRequestWorksDuringItsDecision(t *testing.T) {
+func TestGRPCConnectionWorksDuringDecision(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, p := serveRPC(t, time.Second)
 		of := client(t, l)

@@ -18,7 +18,7 @@ import (
 )
 
 // A port identifies its connections below TLS, so that requests over TLS prove them, too.
-func TestConnectionsUnderTLSAreKnownByTheirRequests(t *testing.T) {
+func TestRequestsOverTLSProveConnections(t *testing.T) {
 	certified := httptest.NewTLSServer(http.NotFoundHandler())
 	defer certified.Close()
 	config := &tls.Config{Certificates: certified.TLS.Certificates}

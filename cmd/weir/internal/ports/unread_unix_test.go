@@ -12,7 +12,7 @@ import (
 )
 
 // If this process is late, received data stays unread, although the client has not stalled.
-func TestUnreadRequestIsNoStall(t *testing.T) {
+func TestConnectionWithUnreadRequestHasNotStalled(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	p := NewBudget(256, quiet).Clients(l, "test")

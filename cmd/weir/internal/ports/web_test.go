@@ -67,7 +67,7 @@ func post(path, body string, length int) string {
 	return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: weir\r\nContent-Length: %d\r\n\r\n%s", path, length, body)
 }
 
-func TestConnectionsThatStallEndInTime(t *testing.T) {
+func TestStalledConnectionsEndInTime(t *testing.T) {
 	for _, c := range []struct {
 		name, first string
 		within      time.Duration
@@ -190,7 +190,7 @@ func TestClosedPortHasNoWaitingConnections(t *testing.T) {
 	})
 }
 
-func TestPortRestsWhileClientsMaySendAgain(t *testing.T) {
+func TestDrainWaitsForNextRequestsOfClients(t *testing.T) {
 	const ms = time.Millisecond
 	kept, again := post("/open", "a", 1), "GET /open HTTP/1.1\r\nHost: weir\r\n\r\n"
 	for _, c := range []struct {

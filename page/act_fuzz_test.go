@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Any request executes a single complete action with the member and the action that it names, or has
+// Any request either executes one action, with the member and the action that the request names, or has
 // no effect.
 func FuzzAct(f *testing.F) {
 	f.Add("application/json", `{"member": "a", "action": "kill"}`)

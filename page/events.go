@@ -44,8 +44,8 @@ type shownSnapshot struct {
 	Watch      *shownSelection `json:"watch"`
 	Version    string          `json:"version"`
 	Runbook    string          `json:"runbook"`
-	// Gathered reports whether Checks and Denials include all members except Uncounted. It is
-	// ignored if there is an Error.
+	// Gathered reports whether Checks and Denials include all members except Uncounted. The page
+	// ignores Gathered if there is an Error.
 	Gathered  bool     `json:"gathered"`
 	Uncounted []string `json:"uncounted"`
 	Error     string   `json:"error,omitempty"`
@@ -212,8 +212,8 @@ func (p *Page) every(ctx context.Context, interval time.Duration, do func()) {
 	}
 }
 
-// setEvent stores an event for all viewers, unless ctx is done, because a later hub goroutine may
-// already be running then.
+// setEvent stores an event for all viewers. If ctx is done, setEvent does nothing, because the goroutines of
+// later viewers may run already.
 func (h *hub) setEvent(ctx context.Context, kind int, event []byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -249,8 +249,8 @@ func (p *Page) gather(ctx context.Context) (all []Counters, missing []string, er
 	return g.Gather(ctx)
 }
 
-// combine adds the Latency of the own counters of a source to the gathered counters. If there
-// are no gathered counters, the result is the own counters.
+// combine adds the Latency in a source's own counters to the gathered counters. If there are no
+// gathered counters, the result is the source's own counters.
 func combine(own, gathered []Counters) []Counters {
 	if len(gathered) == 0 {
 		return own

@@ -23,7 +23,7 @@ type Node struct {
 	Limiters []*weir.Limiter
 }
 
-const topShown = 10 // keys of each kind
+const topShown = 10 // number of keys in each list
 
 // Snapshot implements Source.
 func (n *Node) Snapshot() Snapshot {
@@ -155,7 +155,8 @@ func describeFactor(a *rules.Adaptation) string {
 	return fmt.Sprintf("%s: %.0f %% at %s (%s)", a.Rule, a.Factor*100, a.At.UTC().Format("15:04:05Z"), a.Reason)
 }
 
-// labels has the names of members without their incarnations, by name, if these are unique.
+// labels maps the names of members to labels, which are the names without the incarnations. A member has no
+// label here if the label is not unique.
 type labels map[string]string
 
 // incarnation matches a name that consists of a label and an incarnation.

@@ -23,25 +23,25 @@ var files embed.FS
 // Options configure a Page.
 type Options struct {
 	Source Source // required. The page has buttons if Source is an Actor
-	// Limit and Key are watched for a viewer that has not chosen a key. If empty, no key is
-	// watched.
+	// Limit and Key select the count that the page shows to a viewer that has not chosen a count. If
+	// one of them is empty, such a viewer sees no count.
 	Limit, Key string
-	// Book is a Book whose rules viewers may switch: every viewer can then switch off all limits. If
-	// nil, the page has no form for switches.
+	// Book has the rules that viewers may switch: with a Book, every viewer can switch off all limits.
+	// If nil, the page has no form for switches.
 	Book *rules.Book
 	// Hosts are the accepted values of the Host header, such as "127.0.0.1:8080". If empty, all
 	// values are accepted. A page without a password needs Hosts, because an attacker could make the
 	// name of a foreign page resolve to the address of this page (DNS rebinding).
 	Hosts []string
 	// Viewers is the maximum number of viewers; 16 if zero. A further viewer replaces the viewer
-	// that came first, if that viewer has been connected for ten seconds. Otherwise the further viewer
+	// that has been connected longest, if that is ten seconds or more. Otherwise the further viewer
 	// is asked to try again later.
 	Viewers int
 	// Runbook is the http or https URL of the instructions for operators. If empty, it is the URL of the
 	// runbook in the repository of Weir, with links to its sections.
 	Runbook string
-	// Version is the displayed version of the program. If empty, the version of the Weir module,
-	// or the revision of the program, if the build has them.
+	// Version is the displayed version of the program. If empty, the page shows the version of the
+	// Weir module, or the revision of the program, if the build has one of them.
 	Version string
 }
 
@@ -192,8 +192,8 @@ type hub struct {
 	viewers []*viewer     // connected viewers, in order of arrival
 	end     func()        // stops the goroutines; nil without viewers
 	changed chan struct{} // closed when there is a new event
-	latest  [2][]byte     // events with the last snapshot and the last top keys; nil before the first
-	serial  [2]uint64     // number of changes of each event
+	latest  [2][]byte     // events with the last snapshot and the last top keys; each is nil before the first
+	serial  [2]uint64     // number of changes of each element of latest
 	members []shownMember // all members of the last snapshot; never modified
 	looking sync.WaitGroup
 }

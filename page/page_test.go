@@ -24,7 +24,7 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 )
 
-// fake is a Source, and an Actor, that counts its calls.
+// fake is a Source and an Actor. It counts its calls.
 type fake struct {
 	mu        sync.Mutex
 	snapshots int

@@ -61,7 +61,7 @@ type limitRate struct {
 
 const limitsShown = 12
 
-// forgetAfter is how long a process may be missing before it is treated as a new process.
+// forgetAfter is the time for which a process may be missing before it counts as a new process.
 const forgetAfter = time.Minute
 
 // rates computes present rates from counters, which only grow. rates is not safe for concurrent
@@ -69,9 +69,9 @@ const forgetAfter = time.Minute
 type rates struct {
 	begun  bool
 	before map[string]earlier // keyed by process
-	// lately has for each source the number of checks that took at most each of
-	// weir.LatencyBounds, and in the last place the number of all checks. Older checks have less
-	// weight.
+	// lately has a histogram for each source. An element is the number of checks that took at most
+	// the bound of weir.LatencyBounds with the same index, and the last element is the number of all
+	// checks. Older checks have less weight.
 	lately map[weir.Source][]float64
 
 	// due is the time of the next call of Gather. Until then, the page shows the last result.
@@ -82,13 +82,13 @@ type rates struct {
 	last     measured
 }
 
-// earlier is the last counters of a process.
+// earlier has the counters of a process at an earlier update.
 type earlier struct {
 	Counters
 	at time.Time
 }
 
-// measured is the result of a call of update: the rates since the call before.
+// measured is the result of update: the rates since the previous call of update.
 type measured struct {
 	checks    []rate            // a rate for each kind of decision and each source, sorted
 	processes map[string][]rate // the sorted rates of the kinds of decisions, keyed by process
@@ -97,7 +97,7 @@ type measured struct {
 }
 
 // update computes the rates from the present counters. A new process has no rates, because its
-// counters may be of several days. A process that was missing has the mean rates of the time since
+// counters may cover several days. A process that was missing has the mean rates of the time since
 // its earlier counters.
 func (r *rates) update(now time.Time, all []Counters) (m measured) {
 	before := r.before
@@ -204,8 +204,7 @@ func growth(now, before uint64) uint64 {
 	return now - before
 }
 
-// add adds the measurements of a process since the earlier measurement (the argument
-// before).
+// add adds the checks of a process between two measurements, of which the argument before is the earlier.
 func (r *rates) add(source weir.Source, now, before weir.Latency) {
 	if now.Count < before.Count || len(before.Buckets) != len(now.Buckets) {
 		before = weir.Latency{Buckets: make([]uint64, len(now.Buckets))}

@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// These bound the size of events, regardless of the number of members.
+// Bounds of the size of events in a large cluster.
 const (
-	membersShown = 50
-	namesShown   = 20 // in a list
+	membersShown = 50 // maximum number of members in a snapshot
+	namesShown   = 20 // maximum number of names in a list
 )
 
-// gatherEach is the number of members that a Gatherer asks in a second, on average. It asks the members
-// of a larger cluster less often.
+// gatherEach is the maximum number of members that a Gatherer asks in a second, on average. It asks the
+// members of a larger cluster less often than once a second.
 const gatherEach = 100
 
 // roster is the number of members, and how many of them are in each state.
@@ -92,7 +92,8 @@ func gatherPause(members int) time.Duration {
 }
 
 // members serves the members whose ID, name, address, region or state contains the text in the
-// request, in any case. It serves at most membersShown of them, and the number of all of them.
+// request. It ignores the case of letters. It serves at most membersShown members, and the number of
+// all that it has found.
 func (p *Page) members(w http.ResponseWriter, r *http.Request) {
 	if isForeign(r) {
 		http.Error(w, "the request comes from a page of another origin", http.StatusForbidden)

@@ -17,7 +17,7 @@ type Source interface {
 	// called every five seconds, with a timeout of four seconds. After an error, the page keeps the
 	// last keys.
 	Top(ctx context.Context) (weir.TopKeys, error)
-	// Watch returns the use of a limit by a key, and spends nothing. Watch is called once a
+	// Watch returns the use of a limit by a key, and spends nothing. Watch is called about once a
 	// second for each viewer that watches a key, with a timeout of a second. The page shows
 	// the error unchanged.
 	Watch(ctx context.Context, limit, key string) (Watched, error)
@@ -45,7 +45,7 @@ type Actor interface {
 // Snapshot is the state of a Source at a moment.
 type Snapshot struct {
 	Name     string // name of the node, or of the whole cluster
-	Region   string // empty if there are none
+	Region   string // empty if there are no regions
 	Members  []Member
 	Counters []Counters        // if Gather has returned counters, the page uses only the Latency of the Counters here
 	Outage   weir.OutageStats  // the page does not show the Count
@@ -53,7 +53,7 @@ type Snapshot struct {
 	Limits   []string          // names of the limits whose keys can be watched
 	Secret   []string          // the names in Limits for which the keys are credentials
 	Modes    map[string]string // texts of the modes of rules that are not enforced for all keys, by limit
-	Rules    *Rules            // nil if there are none
+	Rules    *Rules            // nil if there are no rules
 }
 
 // Rules describes the rules in force.
@@ -69,19 +69,19 @@ type Rules struct {
 
 // Member is a member of the cluster.
 type Member struct {
-	ID      string   `json:"id"`   // unique among the members. It is the argument of Act, and a member of an Actor keeps it after a restart
+	ID      string   `json:"id"`   // unique among the members. Act receives the ID, so a member of an Actor must keep its ID after a restart
 	Name    string   `json:"name"` // displayed name
 	Addr    string   `json:"addr"`
 	Region  string   `json:"region"`
-	Self    bool     `json:"self"`   // whether it is the node of the Source
+	Self    bool     `json:"self"`   // whether the member is the node of the Source
 	State   string   `json:"state"`  // 1 or 2 words
-	Health  Health   `json:"health"` // effect of the state on its keys
-	Share   float64  `json:"share"`  // part of all keys that the ring assigns to it, 0 to 1
-	Side    int      `json:"side"`   // equal for members that are connected to each other; 0 if all are
+	Health  Health   `json:"health"` // effect of the state on the keys of the member
+	Share   float64  `json:"share"`  // part of all keys that the ring assigns to the member, 0 to 1
+	Side    int      `json:"side"`   // the same number for members that are connected to each other; 0 for all if all are connected
 	Note    string   `json:"note"`   // further information; may be empty
 	Actions []Action `json:"actions,omitempty"`
 
-	// Process is the process of its Counters, and is empty without Counters.
+	// Process is the Process of the Counters of the member, and is empty without Counters.
 	Process string `json:"-"`
 }
 
@@ -91,20 +91,20 @@ type Health string
 const (
 	Serving  Health = "serving"  // the member decides
 	Changing Health = "changing" // the member joins or leaves: other members decide for it
-	Missing  Health = "missing"  // other members stand in for it
+	Missing  Health = "missing"  // the member is lost: other members stand in for it
 )
 
-// Action is a button. Its position among the actions of a member is constant, so that the
-// opposite of an action is at the same position.
+// Action is a button. Each button of a member keeps its position: while the opposite of an action is
+// possible instead, the opposite has the position of the action.
 type Action struct {
 	Name string `json:"name"` // a verb, such as "kill"; the argument of Act
-	Off  bool   `json:"off"`  // not possible at present
+	Off  bool   `json:"off"`  // whether the action is impossible at present
 }
 
 // Counters are the counters of a process since its start. They only grow. The page shows their
 // rates.
 type Counters struct {
-	Process   string // different after a restart
+	Process   string // identifies the process; different after a restart
 	Decisions map[weir.Source]weir.Outcomes
 	Latency   map[weir.Source]weir.Latency
 	Limits    map[string]weir.LimitTotals // keyed by the names of limits
@@ -120,7 +120,7 @@ type Watched struct {
 	Per      time.Duration // Per of the limit; 0 if unknown
 	Owner    string        // the member that owns the key; empty if unknown
 	Source   string        // name of the weir.Source of a check now
-	Free     time.Duration // time until a unit is free; 0 if a unit is
+	Free     time.Duration // time until a unit is free; 0 if a unit is free now
 	Reset    time.Duration // time until the whole limit is available without further checks
 	// Counted is the number of units that all clients together were granted within the last Per,
 	// or negative if unknown. During a partition Counted can be above Used.

@@ -7,8 +7,8 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// maxSwitchMinutes is the maximum term of a switch of the page. Package rules also accepts a switch
-// that has no end.
+// maxSwitchMinutes is the maximum time until the end of a switch that a viewer sets. Package rules also
+// accepts a switch without an end.
 const maxSwitchMinutes = 7 * 24 * 60
 
 // switchRule switches a rule, or all rules, on all nodes. An empty mode removes the switch.

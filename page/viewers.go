@@ -26,8 +26,8 @@ type viewer struct {
 }
 
 // join adds a viewer. If there are already p.viewers viewers, the new viewer replaces the viewer that
-// came first, or join returns errFull if that viewer came less than placeFor ago. The first viewer
-// starts the goroutines that read the source.
+// came first. If that viewer came less than placeFor ago, join returns errFull instead. If there are no
+// other viewers, join starts the goroutines that read the source.
 func (p *Page) join() (*viewer, error) {
 	h := &p.hub
 	h.mu.Lock()

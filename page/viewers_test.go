@@ -15,8 +15,8 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 )
 
-// buffered is a connection that accepts all writes, as buffers of a system do for a while
-// without a reader.
+// buffered is a connection that accepts all writes, as the buffers of a system do for a while if the
+// peer does not read.
 type buffered struct{ net.Conn }
 
 func (b buffered) Write(p []byte) (int, error) { return len(p), nil }

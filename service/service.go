@@ -20,8 +20,8 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// Options configure a Service. The zero Options are valid: a node without a network and without
-// rules.
+// Options configure a Service. The zero Options are valid: they start a node without a network and
+// without rules.
 type Options struct {
 	Node        weir.Config
 	Shared      string        // file with the secrets and the seed of all nodes, in the format of weir secret; those of Node are used if empty
@@ -31,9 +31,9 @@ type Options struct {
 	LeaveWithin time.Duration // maximum time to stop; 15 s if zero
 }
 
-// FromEnv returns the Options in the environment, with the names of weir serve: WEIR_BIND,
-// WEIR_ADVERTISE, WEIR_JOIN with commas, WEIR_EXPECT, WEIR_SHARED, WEIR_RULES and WEIR_RULES_CACHE. It
-// returns an error if WEIR_EXPECT is not a number.
+// FromEnv returns the Options in the environment. It reads these variables of weir serve: WEIR_BIND,
+// WEIR_ADVERTISE, WEIR_JOIN (addresses separated by commas), WEIR_EXPECT, WEIR_SHARED, WEIR_RULES and
+// WEIR_RULES_CACHE. It returns an error if WEIR_EXPECT is not a number.
 func FromEnv() (Options, error) {
 	o := Options{
 		Node:   weir.Config{Bind: os.Getenv("WEIR_BIND"), Advertise: os.Getenv("WEIR_ADVERTISE")},
@@ -62,8 +62,8 @@ type Service struct {
 	leaveWithin time.Duration
 }
 
-// Start starts the node and opens the rules. Serve and Close stop both. A Source with a method Close() error is
-// closed also if Start returns an error.
+// Start starts the node and opens the rules. Serve and Close stop both. A Source with a method Close() error
+// is closed together with the Book, or by Start if Start returns an error.
 func Start(ctx context.Context, o Options) (*Service, error) {
 	source, err := o.source()
 	var node *weir.Node
@@ -102,7 +102,7 @@ func (o *Options) startNode(ctx context.Context) (*weir.Node, error) {
 	return weir.Start(ctx, o.Node)
 }
 
-// closeSource closes the Source that no Book has taken, if there is one to close.
+// closeSource closes the Source if it has a method Close. No Book must own the Source.
 func (o *Options) closeSource() error {
 	if c, is := o.Source.(io.Closer); is {
 		return c.Close()
@@ -165,7 +165,7 @@ func (s *Service) Serve(ctx context.Context, servers ...Server) (err error) {
 	return errors.Join(err, s.Close())
 }
 
-// Close stops the rules and the node at once. Serve calls it.
+// Close stops the rules and the node at once. Serve calls Close.
 func (s *Service) Close() (err error) {
 	if s.Book != nil {
 		err = s.Book.Close()

@@ -35,17 +35,17 @@ type refusals struct {
 	log *slog.Logger
 
 	mu  sync.Mutex
-	all map[string]tally // keyed by reason
+	all map[string]refusalCount // keyed by reason
 }
 
-// tally counts the refusals of a reason.
-type tally struct {
+// refusalCount counts the refusals of a reason.
+type refusalCount struct {
 	count, said uint64    // number of refusals in all, and up to the last log line
 	at          time.Time // time of the last log line
 }
 
 func newRefusals(log *slog.Logger) *refusals {
-	return &refusals{log: log, all: map[string]tally{}}
+	return &refusals{log: log, all: map[string]refusalCount{}}
 }
 
 // add counts a refusal of a connection, a packet or a member at addr. An empty reason is not counted: the

@@ -220,10 +220,11 @@ func (r *Roster) Replace(name string, now time.Time) Change {
 	if e.IsGone() { // the tombstone of another node arrived first
 		return Change{Members: true}
 	}
-	return r.bury(e, now)
+	return r.addTombstone(e, now)
 }
 
-func (r *Roster) bury(e *Entry, now time.Time) Change {
+// addTombstone makes the record of e a tombstone.
+func (r *Roster) addTombstone(e *Entry, now time.Time) Change {
 	e.Gone = now
 	return Change{Members: true, Spread: []Record{e.Record}}
 }
@@ -267,7 +268,7 @@ func (r *Roster) Leave(now time.Time) Change {
 	if self.Announced != Leaving {
 		self.Announced, self.Turn = Leaving, self.Turn+1
 	}
-	c := r.bury(self, now)
+	c := r.addTombstone(self, now)
 	c.Own = true
 	return c
 }
@@ -282,7 +283,7 @@ func (r *Roster) Forget(name string, now time.Time) (Change, error) {
 	case !e.IsDead(now):
 		return Change{}, fmt.Errorf("cluster: Forget: %q is not dead: only a member that died without leaving can be forgotten", name)
 	}
-	return r.bury(e, now), nil
+	return r.addTombstone(e, now), nil
 }
 
 // IsDead reports whether the member counts as dead.
@@ -334,7 +335,7 @@ func (r *Roster) Tick(before, now time.Time, onSide func(name string) bool) Chan
 		case e.IsGone():
 			tombstones = append(tombstones, e)
 		case e.IsDead(now) && isDue(e):
-			c.add(r.bury(e, now))
+			c.add(r.addTombstone(e, now))
 		}
 	}
 	r.sweep(tombstones, now)

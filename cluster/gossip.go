@@ -64,7 +64,7 @@ type gossipCluster struct {
 	joined joinOutcome
 
 	answered map[string]bool // the entries of Join that have led to a member; owned by keepJoining
-	own      map[string]bool // the addresses for which a line is logged that they lead back to this node; owned by keepJoining
+	own      map[string]bool // the addresses that logOwnAddress has logged; owned by keepJoining
 
 	viewing  sync.Mutex // serializes refresh; no lock is held when it is taken
 	view     atomic.Pointer[View]
@@ -375,10 +375,10 @@ func (g *gossipCluster) ownRecord() []byte {
 	return gossip.EncodeRecords([]detect.Record{self}, time.Now())
 }
 
-// handleRecord merges the record of a member or of this node that a member has sent over a connection
-// of the two. In a large cluster, a record that changes the roster is also passed on, because a member
-// sends its record only to the few members that it is connected to. The answer, if any, is the
-// tombstone of a member that does not know about its tombstone.
+// handleRecord merges a record that the member from has sent over a connection with this node. The record
+// is about a member or about this node. In a large cluster, a record that changes the roster is also
+// passed on, because a member sends its record only to the few members that it is connected to. The
+// answer, if any, is the tombstone of the member from, which does not know about its tombstone.
 func (g *gossipCluster) handleRecord(from string, b []byte) (answer []byte) {
 	now, isSparse := time.Now(), g.peers.isSparse()
 	records, err := gossip.DecodeRecords(b, now)
@@ -407,10 +407,9 @@ func (g *gossipCluster) handleRecord(from string, b []byte) (answer []byte) {
 	return answer
 }
 
-// Each announcement is gossiped announceTimes, at intervals of announceAgain. Gossip goes to random
-// members: in a cluster of five, an announcement that was gossiped a single time did not reach a
-// member in 2 of 100 cases. Without another path, that member would receive the announcement half a
-// minute late.
+// Each announcement is gossiped announceTimes times, at intervals of announceAgain. Gossip goes to random
+// members: in a cluster of five, an announcement that was gossiped a single time did not reach a member
+// in 2 of 100 cases. Without another path, that member would receive the announcement half a minute late.
 const (
 	announceTimes = 3
 	announceAgain = 250 * time.Millisecond

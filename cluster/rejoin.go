@@ -14,9 +14,9 @@ import (
 	"github.com/weir-go/weir/cluster/detect"
 )
 
-// memberlist does not repeat a join. The two sides of a partition that lasts longer than memberlist
-// keeps dead members would never join again. So every member regularly tries the entries of Join and
-// the addresses of the missing members.
+// memberlist does not repeat a join. If a partition lasted longer than memberlist keeps dead members, the
+// two sides would never join again. So every member regularly tries the entries of Join and the addresses
+// of the missing members.
 
 const (
 	// firstRejoin is the pause after the first attempt of a node that has met no member, for
@@ -27,9 +27,9 @@ const (
 	rejoinJitter = 2 * time.Second
 	// hurryPause is the pause if a dead member is connected, unless the normal pause is shorter.
 	hurryPause = 500 * time.Millisecond
-	// skippedRounds is the number of attempts that a node skips, after an attempt for which each address
-	// of Join was a member, while its view stays the same. Otherwise, the lookups of each replica of a
-	// service would be a load for its DNS servers.
+	// skippedRounds is the number of attempts that a node skips after an attempt that had no address to
+	// try, as long as the view of the node does not change. Otherwise the lookups of all replicas of a
+	// service would load the DNS servers.
 	skippedRounds = 3
 	// maxAttempts is how many addresses are tried at once. A node that knows no other member, or
 	// seeks, tries as many more every furtherEvery, and when all attempts have ended.
@@ -48,7 +48,7 @@ type joinOutcome struct {
 	problem    string            // empty without a problem
 	since      time.Time         // when the first attempt with a problem ended; zero without a problem
 	logged     bool              // the problem has been logged
-	tried      int               // number of addresses that were not members
+	tried      int               // number of addresses that were tried: not of this node, and not of a member that gossip has
 	reached    int               // number of addresses that were joined
 	unanswered map[string]string // Stats.Unanswered; never modified
 }
@@ -90,7 +90,7 @@ func (g *gossipCluster) keepJoining(first chan<- error) {
 		refusal = nil
 	}
 	first <- refusal
-	var unchanged *View // the view before an attempt without an untried address; nil after other attempts
+	var unchanged *View // the view before the last attempt, if that attempt had no address to try; otherwise nil
 	skipped := 0
 	for early := firstRejoin; ; {
 		pause := rejoinLeast + rand.N(rejoinJitter)
@@ -131,9 +131,9 @@ func (g *gossipCluster) keepJoining(first chan<- error) {
 	}
 }
 
-// catchUp fetches the roster from a member, because no member gossips to a node that has left, or
-// gossips to a joiner about members that were missing before it joined. A serving member is preferred,
-// because a joiner may know as little.
+// catchUp fetches the roster from a member. Gossip does not reach a node that has left, and does not
+// report to a joiner the members that were missing before it joined. catchUp prefers a serving member,
+// because another joiner may know as little as this node.
 func (g *gossipCluster) catchUp() {
 	now := time.Now()
 	var at, serving []string
@@ -153,10 +153,10 @@ func (g *gossipCluster) catchUp() {
 	_ = g.gossip.Join(at[rand.N(len(at))]) // the gossip library logs its error
 }
 
-// join tries at most maxAttempts of the addresses of Join and of missing members that gossip does not
-// already have, and records the outcome. A node that knows no other member, or seeks, tries all
-// addresses, because a node counts alone unless a member answers. refusal is the error of a member that
-// refuses the configuration of this node.
+// join tries the addresses of Join and of missing members, except addresses that gossip already has, and
+// records the outcome. It tries at most maxAttempts addresses. But a node that knows no other member, or
+// seeks, tries all of them, because it counts alone unless a member answers. The result refusal is the
+// error of a member that refuses the configuration of this node.
 func (g *gossipCluster) join(ctx context.Context) (outcome joinOutcome, refusal error) {
 	looked := g.lookUp(ctx, g.cfg.Join)
 	wanted, problems := addresses(looked)

@@ -27,7 +27,7 @@ import (
 type Config struct {
 	Name, Region string
 	Seed         [16]byte
-	Keys         [][]byte       // encrypt gossip: the first key is used, all are accepted; if empty, gossip is not encrypted
+	Keys         [][]byte       // the first key encrypts gossip, and each key decrypts it; if empty, gossip is not encrypted
 	Addr         netip.AddrPort // the address of gossip for other members
 	// Step applies an event to the roster of this node. It must not block, and no two events
 	// may run at once.
@@ -88,7 +88,7 @@ func (g *Gossip) config() (*memberlist.Config, error) {
 	c.ProbeInterval = probeEvery
 	c.PushPullInterval = exchangeEvery
 	c.TCPTimeout = min(c.TCPTimeout, streamTimeout)
-	c.EnableCompression = false // 70 KB of garbage for each packet, most of which hold under 100 bytes
+	c.EnableCompression = false // compression would allocate 70 KB for each packet, and most packets hold under 100 bytes
 	c.Name = g.cfg.Name
 	c.Label = label(g.cfg.Seed, g.cfg.Region)
 	c.BindPort = int(g.cfg.Addr.Port())
@@ -107,19 +107,20 @@ func (g *Gossip) config() (*memberlist.Config, error) {
 	return c, nil
 }
 
-// The paces of memberlist, of which each timer also fires in an idle node. Package cluster finds a
-// failure on its own connections within a second, and sends announcements over them. Gossip only has to
-// reach the members without such a connection, and to decide which members can be forgotten.
+// The paces of memberlist are slow, because each of its timers also fires in an idle node. Package cluster
+// finds a failure on its own connections within a second, and sends announcements over them. Gossip only
+// has to reach the members without such a connection, and to decide which members can be forgotten.
 const (
-	// News are sent gossipEvery, to gossipNodes members. This makes 16 packets a second; by default,
-	// memberlist sends 15, to 3 members each 200 ms. A member that leaves waits for two rounds.
+	// After each gossipEvery, news are sent to gossipNodes members. This makes 16 packets a second; by
+	// default, memberlist sends 15, to 3 members each 200 ms. A member that leaves waits for two rounds.
 	gossipEvery = 250 * time.Millisecond
 	gossipNodes = 4
-	// Each member probes another member probeEvery. A crash that many members see is detected in about 12 s up
-	// to 10 members, and in 20 s at 100: no member is forgotten before Config.Forget.
+	// After each probeEvery, each member probes another member. If many members see a crash, gossip detects
+	// the crash in about 12 s in a cluster of up to 10 members, and in 20 s in a cluster of 100. That is soon
+	// enough, because no member is forgotten before Config.Forget.
 	probeEvery = 2 * time.Second
-	// Each member exchanges its roster with another member exchangeEvery, and less often in a cluster of
-	// more than 32 members. This brings news that got lost.
+	// After each exchangeEvery, each member exchanges its roster with another member; in a cluster of more
+	// than 32 members, less often. The exchange brings news that got lost.
 	exchangeEvery = 30 * time.Second
 )
 
@@ -174,7 +175,8 @@ func (g *Gossip) Spread(r detect.Record, finished func()) {
 
 // Update sends the record of this node to all members.
 func (g *Gossip) Update() {
-	// It is queued at once; that it is not sent within a millisecond is no error.
+	// UpdateNode queues the record at once. It reports a timeout if the record is not sent within a
+	// millisecond, which does no harm.
 	_ = g.list.UpdateNode(time.Millisecond)
 }
 

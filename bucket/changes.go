@@ -22,15 +22,15 @@ type Change struct {
 // of Touch. SpendElsewhere is recorded without units. If the store is not full, a recovered
 // count is kept until its change is collected. If a count is evicted, its change is lost.
 //
-// hurry, which may be nil, is signalled when the uncollected units of a count reach a
+// The channel hurry, which may be nil, is signalled when the uncollected units of a count reach a
 // sixteenth of its capacity, and at least 1 unit. The signal is dropped if the channel is not
 // ready, so the channel should have a buffer for a single signal.
 //
-// self is the hash of the name of this member, and series identifies the current run of this
-// member: series is the present time in nanoseconds, and must be higher than in all earlier
-// calls of Track with this name. When a count is collected, the collected units are added to
-// its Total if all units of the count were spent by self and the collected units are not
-// negative. The units that are used at the time of Track belong to self as well.
+// The argument self is the hash of the name of this member. The argument series identifies the
+// current run of this member: it is the present time in nanoseconds, and must be higher than in all
+// earlier calls of Track with this name. When a count is collected, the collected units are added
+// to its Total if this member has spent all units of the count, and the collected units are not
+// negative. The units that are used at the time of Track belong to this member as well.
 //
 // The changes of a tracked store must be collected. If they are not, they use up to 40 bytes
 // for each count in the store.
@@ -69,13 +69,13 @@ func (s *Store) Observe(spent func(id ID, units int64), reset func(id ID, number
 	s.spent, s.wasReset = spent, reset
 }
 
-// Collect visits a part of the store. It appends to list a Change for each count that has changed
-// since the count was collected, and for each ID that Touch or Reset has recorded. Each ID is
-// appended once, and its count is treated as unchanged afterwards. If hurried is set, Collect
-// appends only counts for which Track has signalled hurry. The order depends on the order of
-// the changes. A concurrent change is in this list or in a later list.
+// Collect visits a part of the store. It appends a Change to the argument list for each count that
+// has changed since the count was collected, and for each ID that Touch or Reset has recorded. Each
+// ID is appended once, and its count is treated as unchanged afterwards. If the argument hurried is
+// true, Collect appends only counts for which Track has signalled hurry. The order depends on the
+// order of the changes. A concurrent change is returned by this call or by a later call.
 //
-// The part starts at cursor, which is 0 for the start of the store. If there are enough
+// The part starts at the argument cursor, which is 0 for the start of the store. If there are enough
 // changes, the part has at least minChanges changes, and at most the changes of one shard more.
 // The result next is the cursor of the next part, or 0 after the last part. If changes are collected in
 // parts, they are still in the cache of the processor when they are exported.
@@ -176,8 +176,8 @@ func (s *Store) Touch(id ID) {
 }
 
 // WakeOnChange reports whether there are no changes to collect. If so, the next change sends a single
-// signal to wake, unless the channel is full. A change that WakeOnChange does not see is signalled,
-// so the caller need not collect before it waits. A store without Track has no changes.
+// signal to the channel wake, unless the channel is full. A change that WakeOnChange does not see is
+// signalled, so the caller need not collect before it waits. A store without Track has no changes.
 func (s *Store) WakeOnChange(wake chan<- struct{}) bool {
 	t := s.tracker.Load()
 	if t == nil {

@@ -46,7 +46,7 @@ func (l *Limit) takeInto(c *cell, g *log, now, units int64, r *Result) {
 // Units above that are dropped: the newest units, or the oldest units of a log. The result is
 // Allowed if there was room for all units. Otherwise RetryAfter is the time until a unit can be
 // taken: the debited units are not asked for again, and can be more than the limit ever grants.
-// counted is the number of units spent.
+// The result counted is the number of units spent.
 func (l *Limit) debit(c *cell, g *log, now, units int64) (r Result, counted int64) {
 	h := open(g)
 	v, used := l.advance(*c, &h, now)

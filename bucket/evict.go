@@ -74,7 +74,8 @@ func (l *Limit) full() uint64 {
 }
 
 // weight returns the weight of a count that recovers at t, and the used part of its capacity,
-// at most 1. net is the number of its uncollected units, which is negative after refunds.
+// at most 1. The argument net is the number of its uncollected units, which is negative after
+// refunds.
 func (l *Limit) weight(c *cell, now, t, net int64) (weight, part float64) {
 	left := float64(timeSince(now, t))
 	used := 0.0

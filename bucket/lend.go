@@ -84,8 +84,8 @@ func (s *Store) Lend(id ID, l *Limit, now, units int64, want Lease, spendTime ti
 }
 
 // lend does the work of Lend on a count. The lent units are limited so that the taken and lent units
-// together are at most room. The result spent is the number of units taken and lent, without the units
-// charged on top.
+// together are at most the argument room. The result spent is the number of units taken and lent, without
+// the units charged on top.
 func (l *Limit) lend(c *cell, g *log, now, units int64, want Lease, spendTime time.Duration, lent Lease, room uint64, r *Result) (granted Lease, spent int64) {
 	h := open(g)
 	v, used := l.advance(*c, &h, now)

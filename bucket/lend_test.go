@@ -73,7 +73,7 @@ func (o *truth) spend(t *rapid.T, now, units int64, r Receipt) {
 	o.all = append(o.all, granted{now, units, r})
 }
 
-// refund removes the newest units that count, if a window began at start.
+// refund removes the newest units that count, if a window began at the time start.
 func (o *truth) refund(now, start, units int64) {
 	o.level, o.at = minus(o.drained(now), rat(units)), now
 	if o.level.Sign() < 0 {

@@ -29,8 +29,9 @@ func (l *Limit) advanceLevel(c cell, now int64) (cell, uint64) {
 	return c, c.x
 }
 
-// drain returns how long a level of units and rest 1/Per units takes to fall to zero. If Rate
-// is zero, the result is the largest uint64, except for an empty level.
+// drain returns how long a level takes to fall to zero. The level is given as whole units, and as the
+// argument rest in 1/Per units. If Rate is zero, the result is the largest uint64, except for an empty
+// level.
 func (l *Limit) drain(units, rest uint64) uint64 {
 	if units|rest == 0 {
 		return 0
@@ -95,8 +96,8 @@ func split(a, b, per uint64) (units, rest uint64, ok bool) {
 	return units, rest, true
 }
 
-// lower subtracts units and rest 1/per units from the level. It returns false if the level
-// would be zero or less.
+// lower subtracts an amount from the level, which is given as whole units, and as the argument rest
+// in 1/per units. It returns false if the level would be zero or less.
 func lower(c cell, units, rest, per uint64) (cell, bool) {
 	if c.x < units || c.x == units && c.y <= rest {
 		return c, false

@@ -59,11 +59,11 @@ func (sh *shard) findPart(i int, whole *Limit) *Limit {
 	return nil
 }
 
-// SetPart makes part, which Scale has computed from a whole limit, judge a count. Afterwards
-// TakePart and TakeAllParts need only the whole limit, and take from this count by part. This ends
-// with ClearPart, when another limit judges the count, or when a count of another node is
-// imported. SetPart does nothing if there is no count of id, or if the limit that judges it
-// has other numbers than part.
+// SetPart makes the limit part, which Scale has computed from a whole limit, judge a count.
+// Afterwards TakePart and TakeAllParts need only the whole limit, and the part judges their asks of
+// this count. This ends with ClearPart, when another limit judges the count, or when a count of
+// another node is imported. SetPart does nothing if there is no count of id, or if the limit that
+// judges the count has other numbers than the part.
 func (s *Store) SetPart(id ID, part *Limit) {
 	sh, i := s.lockSlot(id)
 	defer sh.mu.Unlock()

@@ -127,9 +127,9 @@ func (ch *changes) ownTotal() Total {
 	return Total{ch.tracker.self, ch.series, ch.floor}
 }
 
-// nextTotal returns the new total of a count, if the old total is old and the total t is set. A
-// total of this store never falls. If t is below old, or below the floor of the shard, t
-// belongs to an older copy, and the count starts again.
+// nextTotal returns the new total of a count whose present total is the argument old, if the total t
+// is set. A total of this store never falls. If t is below the present total, or below the floor of
+// the shard, t belongs to an older copy, and the count starts again.
 func (ch *changes) nextTotal(old, t Total) Total {
 	switch {
 	case ch == nil || t.Origin == 0:
@@ -157,8 +157,8 @@ func (ch *changes) forget(t Total) {
 }
 
 // fold adds units to the total of the count in slot i, and reports whether this was possible.
-// It is possible if all units of the count belong to this store, units is not negative, and
-// the sum does not overflow.
+// It is possible if all units of the count belong to this store, the argument units is not negative,
+// and the sum does not overflow.
 func (sh *shard) fold(i int, units int64) bool {
 	ch := sh.changes
 	by := sh.numbers.at[sh.slots[i].entryIndex()].series

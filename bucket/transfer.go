@@ -217,8 +217,9 @@ func (s *Store) Renew(id ID, c *Count, now int64) bool {
 	return true
 }
 
-// convertImport converts c into a count that is not in the table yet and that judge judges. The
-// result is the count, and the used units including the units on top.
+// convertImport converts c into a count that is not in the table yet. The argument judge is the limit
+// that judges the new count. The result is the new count, and the used units including the units on
+// top.
 func (sh *shard) convertImport(id ID, c *Count, judge *Limit, now, onTop int64, most uint64) (n slot, used uint64) {
 	n = slot{id: id, cell: cell{at: after(before(now, c.age), c.ahead), x: c.x, y: c.y}}
 	from, logs := c.Limit.Algorithm == SlidingLog, judge.Algorithm == SlidingLog

@@ -445,8 +445,8 @@ func (h *Holdings) agree(region int, print uint64) bool {
 // Units that the region no longer has return to this region. If the statement is from the
 // member that had these units, they return as unspent units, except for the debt of the
 // region and for spent units that moved with them. Otherwise they return as spent, because
-// their state is unknown. isNew reports whether the statement has a higher number than all
-// previous statements of the region.
+// their state is unknown. The result isNew reports whether the statement has a higher number than
+// all previous statements of the region.
 func (h *Holdings) applyReceived(x *holding, a *account, st *Statement, t Time) (isNew bool) {
 	if st.Series > a.series {
 		a.series, a.theirs = st.Series, 0

@@ -103,8 +103,8 @@ func (l *ledger) vector(v vector, id bucket.ID) vector {
 }
 
 // join replaces the vector of id with the join of that vector and v, and reports whether the vector
-// grew. The new units count for at most lasts nanoseconds. The argument passOn states whether the
-// holder may lack the new units.
+// grew. The new units count for at most the time lasts, in nanoseconds. The argument passOn states
+// whether the holder may lack the new units.
 func (l *ledger) join(id bucket.ID, v vector, lasts int64, passOn bool) (grew bool) {
 	for i := range v {
 		t := &v[i]

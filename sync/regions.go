@@ -51,7 +51,7 @@ func NewRegions(self string, others []string, weights map[string]int64) *Regions
 	return r
 }
 
-// start returns the initial part of a region. The sum of the initial parts is whole.
+// start returns the initial part of a region. The initial parts sum to the argument whole.
 func (r *Regions) start(whole int64, region int) int64 {
 	total := r.ends[len(r.ends)-1]
 	upTo := func(end uint64) int64 {

@@ -56,7 +56,8 @@ type Snapshot struct {
 	Counts int
 }
 
-// NewSnapshot returns a snapshot that has written no blocks yet. roles returns the present roles.
+// NewSnapshot returns a snapshot that has written no blocks yet. The function roles returns the
+// present roles.
 func (s *Stream) NewSnapshot(roles func() Roles) *Snapshot {
 	return &Snapshot{stream: s, roles: roles}
 }

@@ -183,9 +183,10 @@ func (s *Stream) Meet(members []Member) {
 }
 
 // Collect reads the changes of the store and queues them for other members. Collect returns the
-// members for which data waits and no frame is in flight. If hurried is set, it reads only
-// changes for which the store has signalled hurry. If this node answers for an id, its copy is
-// queued for the targets of the id. Otherwise its vector is queued for the answering member.
+// members for which data waits and no frame is in flight. If the argument hurried is true, Collect
+// reads only changes for which the store has signalled hurry. If this node answers for an id, the
+// copy of this node is queued for the targets of the id. Otherwise the vector is queued for the
+// answering member.
 func (s *Stream) Collect(now int64, hurried bool, roles Roles) (ready []Member) {
 	for cursor, over := 0, false; !over; over = cursor == 0 {
 		s.mu.Lock()
@@ -230,10 +231,10 @@ func (s *Stream) applyChanges(changes []bucket.Change, now int64, roles Roles) {
 	s.changes = changes
 }
 
-// Owe makes the stream send a member all counts in ranges of which the member is a target or
-// the stand-in. A scan of the store finds the counts in bounded steps. Complete is sent after
-// the scan, even if ranges is empty. If a scan for the member is in progress and ranges is not
-// empty, the scan starts again.
+// Owe makes the stream send a member all counts in the given ranges of which the member is a target
+// or the stand-in. A scan of the store finds the counts in bounded steps. Complete is sent after the
+// scan, even if there are no ranges. If a scan for the member is in progress and there are ranges,
+// the scan starts again.
 func (s *Stream) Owe(member Member, ranges Ranges) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -242,11 +243,11 @@ func (s *Stream) Owe(member Member, ranges Ranges) {
 	}
 }
 
-// Transfer queues a message that transfers the authority over ranges to a member, or several
+// Transfer queues a message that transfers the authority over the ranges to a member, or several
 // messages if there are more than Caps.Ranges ranges. A message is sent once the member has
 // acknowledged all items that wait for it now, except for the items that a review has queued
-// (Backlog.Bulk). The argument move is a number that rises with each move. From this call on, Roles
-// must not report that this node holds ranges.
+// (Backlog.Bulk). The argument move is a number that rises with each transfer. From this call on,
+// Roles must not report that this node holds the ranges.
 func (s *Stream) Transfer(member Member, move uint64, ranges Ranges, now int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -277,10 +278,10 @@ func (s *Stream) requestCounts() {
 	}
 }
 
-// Yield sends the counts in ranges to the members that answer for them. This node has lost the
-// authority over ranges without a call of Transfer, because it began separately from other
-// members, or was removed from the roster while it was alive. Yield also cancels all transfers
-// that have not been acknowledged.
+// Yield sends the counts in the given ranges to the members that answer for these counts. This node
+// has lost the authority over the ranges without a call of Transfer, because this node began
+// separately from other members, or was removed from the roster while it was alive. Yield also
+// cancels all transfers that have not been acknowledged.
 func (s *Stream) Yield(ranges Ranges, now int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -328,9 +329,10 @@ func (s *Stream) Reset(id bucket.ID, now int64) (number uint64) {
 	return number
 }
 
-// ResetTo applies a reset of another node. age is the time that has passed since the reset. If
-// number is not above the known number, or not in time (ResetInTime), ResetTo changes nothing.
-// A reset deletes no count if it is no longer in effect, or if this node may have forgotten it.
+// ResetTo applies a reset of another node. The argument age is the time that has passed since the
+// reset. If the given number is not above the known number, or not in time (ResetInTime), ResetTo
+// changes nothing. A reset deletes no count if the reset is no longer in effect, or if this node may
+// have forgotten the reset.
 func (s *Stream) ResetTo(id bucket.ID, number uint64, age time.Duration, now int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -146,10 +146,10 @@ func (a *authority) restate(cuts []uint64, assigned countsync.Ranges, f func(dst
 	return next
 }
 
-// join sets the table to entries: the entries of the table, followed by the entries of the range r. A
-// group is all entries of one range, and the argument group is the index of the first entry of the
-// last group. If the last group ends just before r and has the same entries as r, join extends that
-// group. The result is the index of the first entry of the new last group.
+// join sets the table to the argument entries: the present entries of the table, followed by the
+// entries of the range r. A group is all entries of one range, and the argument group is the index
+// of the first entry of the last group. If the last group ends just before r and has the same entries
+// as r, join extends that group. The result is the index of the first entry of the new last group.
 func (a *authority) join(group int, r countsync.Range, entries []Entry) int {
 	last, added := a.entries[group:], entries[len(a.entries):]
 	equal := len(last) > 0 && len(last) == len(added) && last[0].Last+1 == r.First

@@ -170,9 +170,9 @@ func (v *View) Missing(now int64) map[string]time.Duration {
 }
 
 // paths computes the first member on the shortest path from this node to each member, -1 if there
-// is no path. If avoid is not -1, no path begins with that member. A path begins with a stalled
-// member only if there is no other path. Of paths of the same length, the member that is first by
-// name is chosen.
+// is no path. If the argument avoid is not -1, no path begins with the member of that index. A path
+// begins with a stalled member only if there is no other path. Of paths of the same length, the path
+// that begins with the first member by name is chosen.
 func (v *View) paths(avoid int) []int {
 	next := slices.Repeat([]int{-1}, len(v.Members))
 	var queue, stalled []int

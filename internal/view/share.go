@@ -30,7 +30,7 @@ type Share struct {
 	unknown int
 }
 
-// unitsOf returns the units that the share has of whole units.
+// unitsOf returns the units of the share, if the whole limit has as many units as the argument whole.
 func (s Share) unitsOf(whole int64) int64 {
 	switch {
 	case s.All:
@@ -231,8 +231,8 @@ func (v *View) partOf(id bucket.ID, partition wire.Policy, n int, member func(i 
 	return s
 }
 
-// findPlaces returns the places of some members of a ring in ring order from the id. member is called
-// with the elements of points.
+// findPlaces returns the places of some members of a ring in ring order from the id. The function member
+// is called with the elements of points, and reports whether the place is returned.
 func findPlaces(r *ring.Ring, points []int, id bucket.ID, member func(i int) bool) (places []int) {
 	for place, i := range r.Order(make([]int, 0, len(points)), id.Hi, len(points)) {
 		if member(points[i]) {

@@ -125,7 +125,7 @@ func (t *question) newVerdict(s *rules.Snapshot) (httplimit.Verdict, error) {
 	}
 	_, rule, _ := s.Limit(t.name)
 	count := s.Count(of, t.tier, t.key)
-	l, _ := count.For(t.critical)
+	l, _ := count.LimiterFor(t.critical)
 	return httplimit.Verdict{Rule: rule, Mode: s.ModeFor(rule, t.key), Limiter: l, Key: t.key, Tier: t.tier, Units: t.units, Critical: t.critical, Overrun: count.Soft}, nil
 }
 

@@ -175,7 +175,7 @@ func (p *statusPeek) peek(ctx context.Context, b *rules.Book, s *rules.Snapshot,
 		Left: showLeft(d, hard, now),
 	}
 	if block := cmp.Or(s.KeyBlock(p.limit, p.key), s.ClientBlock(p.limit, p.key)); block != nil && mode == rules.Enforce {
-		status.Blocked, status.Allowed, status.RetryAfterS = true, false, ratelimit.Seconds(block.Left(now))
+		status.Blocked, status.Allowed, status.RetryAfterS = true, false, ratelimit.Seconds(block.TimeLeft(now))
 	}
 	if o, ok := b.OverrideOf(p.limit.Name, p.key); ok {
 		status.Override = showOverride(o)

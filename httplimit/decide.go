@@ -231,7 +231,7 @@ func (m *Middleware) meet(s *scratch) {
 		v.Key, v.Tier = keys[v.begin:v.end], s.request.Tier
 		count := o.Snapshot.Count(v.limit, v.Tier, v.Key)
 		v.Overrun = count.Soft
-		v.Limiter, v.policy = count.For(v.Critical)
+		v.Limiter, v.policy = count.LimiterFor(v.Critical)
 		v.Units = count.Afford(v.Units, v.Limiter)
 		if i > 0 && o.Verdicts[i-1].Rule == v.Rule {
 			v.Mode = o.Verdicts[i-1].Mode

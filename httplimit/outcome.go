@@ -55,7 +55,7 @@ func (o *Outcome) refuseBy(b *rules.Block, now time.Time) {
 }
 
 func (o *Outcome) block(b *rules.Block, now time.Time) {
-	o.Status, o.Block, o.blockedFor = http.StatusForbidden, b, b.Left(now)
+	o.Status, o.Block, o.blockedFor = http.StatusForbidden, b, b.TimeLeft(now)
 	o.Snapshot.RecordRefusal(b)
 }
 

@@ -105,5 +105,5 @@ func scale(l weir.Limit, factor int64) weir.Limit {
 	if l.Burst > 0 {
 		l.Burst = max(1, l.Burst*factor/100)
 	}
-	return keep{units: (l.Keep*factor + 99) / 100}.in(l)
+	return keep{units: (l.Keep*factor + 99) / 100}.applyTo(l)
 }

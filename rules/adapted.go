@@ -67,7 +67,7 @@ func (s *Snapshot) factorOf(r *Rule) int64 {
 	return int64(math.Round(factor * 100))
 }
 
-// Afford returns the units that a request spends under l, which is a Limiter that For returned. If the
+// Afford returns the units that a request spends under l, which is a Limiter that LimiterFor returned. If the
 // request costs more than l can grant, but not more than the Capacity of the limit without the factor of the
 // rule, the request spends the whole limit.
 func (c *Count) Afford(units int64, l *weir.Limiter) int64 {

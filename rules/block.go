@@ -45,8 +45,8 @@ func (b *Block) outlasts(other *Block) bool {
 // end returns Until, or a time after all others if there is no end.
 func (b *Block) end() time.Time { return cmp.Or(b.Until, time.Unix(1<<60, 0)) }
 
-// Left returns the time until the end of a Block, at most 100 years, and 0 if it has ended or has no end.
-func (b *Block) Left(now time.Time) time.Duration {
+// TimeLeft returns the time until the end of a Block, at most 100 years, and 0 if the Block has ended or has no end.
+func (b *Block) TimeLeft(now time.Time) time.Duration {
 	if b.Until.IsZero() {
 		return 0
 	}

@@ -226,7 +226,7 @@ func TestOverrideWithRateZeroBlocksKey(t *testing.T) {
 	require.NoError(t, b.Override("api/2", "u", Override{Control: Control{Until: end, Reason: "r"}}))
 	s := b.Current()
 	l, _, _ := s.Limit("api/2")
-	require.Equal(t, time.Hour, s.KeyBlock(l, "u").Left(now))
+	require.Equal(t, time.Hour, s.KeyBlock(l, "u").TimeLeft(now))
 	require.Nil(t, s.KeyBlock(l, "v"))
 	require.EqualValues(t, 10, s.Limiter(l, "", "u").Limit().Rate)
 	require.Zero(t, b.Overrides()[0].Rate)

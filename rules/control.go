@@ -54,8 +54,8 @@ var controlKinds = [...]controlKind{
 
 func (c *Control) control() *Control { return c }
 
-// until returns c.Until as the text of log lines and errors: a time in UTC, or "forever" if it is zero.
-func (c *Control) until() string {
+// untilText returns c.Until as the text of log lines and errors: a time in UTC, or "forever" if it is zero.
+func (c *Control) untilText() string {
 	if c.Until.IsZero() {
 		return "forever"
 	}

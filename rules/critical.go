@@ -19,9 +19,9 @@ func (s *Set) IsCritical(rule *Rule, r *Request) bool {
 	return findExcluding(rule.Critical, &m) != nil
 }
 
-// For returns the Limiter for requests that are critical, or for all other requests, and its item
+// LimiterFor returns the Limiter for requests that are critical, or for all other requests, and its item
 // of the field RateLimit-Policy.
-func (c *Count) For(critical bool) (l *weir.Limiter, policy string) {
+func (c *Count) LimiterFor(critical bool) (l *weir.Limiter, policy string) {
 	if critical {
 		return c.Limiter.Critical(), c.criticalPolicy
 	}
@@ -34,8 +34,8 @@ type keep struct {
 	part  float64
 }
 
-// in returns l with its Keep, which leaves at least a unit of l.
-func (k keep) in(l weir.Limit) weir.Limit {
+// applyTo returns l with its Keep, which leaves at least a unit of l.
+func (k keep) applyTo(l weir.Limit) weir.Limit {
 	capacity := cmp.Or(l.Burst, l.Rate)
 	l.Keep = max(0, min(k.units+int64(math.Ceil(k.part*float64(capacity))), capacity-1))
 	return l

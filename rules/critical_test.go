@@ -52,8 +52,8 @@ rules:
 	} {
 		of, _, _ := b.Current().Limit(c.limit)
 		count := b.Current().Count(of, c.tier, c.key)
-		ordinary, policy := count.For(false)
-		critical, criticalPolicy := count.For(true)
+		ordinary, policy := count.LimiterFor(false)
+		critical, criticalPolicy := count.LimiterFor(true)
 		require.Equal(t, []int64{c.usable, c.usable + c.keep}, []int64{Capacity(ordinary.Limit()), Capacity(critical.Limit())}, c)
 		require.Equal(t, c.keep > 0, policy != criticalPolicy)
 		require.Equal(t, count.Policy, policy)

@@ -59,7 +59,7 @@ func (o *Override) applyTo(limit *Limit) weir.Limit {
 	if o.Per != 0 {
 		l.Per = o.Per
 	}
-	return limit.keep.in(l)
+	return limit.keep.applyTo(l)
 }
 
 // Override sets the numbers of a key under a limit, on all nodes, and replaces an earlier

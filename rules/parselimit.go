@@ -191,8 +191,8 @@ func (p *parser) limitTiers(r *Rule, l *Limit, v, tiers strictyaml.Value, good b
 			if !r.multiplied {
 				continue
 			}
-			t.Rate, t.Burst = times(t.Rate, p.multiply[i]), times(t.Burst, p.multiply[i])
-			t = l.keep.in(t)
+			t.Rate, t.Burst = scaleUnits(t.Rate, p.multiply[i]), scaleUnits(t.Burst, p.multiply[i])
+			t = l.keep.applyTo(t)
 		}
 		changed = changed || t != l.base
 		variants[i] = t
@@ -230,7 +230,7 @@ func (p *parser) tierNumbers(t weir.Limit, k keep, m strictyaml.Map) (weir.Limit
 	if own := m.Get("keep"); own.Present() {
 		k = p.keep(own, &t)
 	}
-	return k.in(t), k
+	return k.applyTo(t), k
 }
 
 func (p *parser) burst(v strictyaml.Value, a weir.Algorithm) int64 {
@@ -241,8 +241,8 @@ func (p *parser) burst(v strictyaml.Value, a weir.Algorithm) int64 {
 	return v.Int(1, maxRate)
 }
 
-// times multiplies units and rounds down, to at least 1 and at most 2*maxRate. 0 stays 0.
-func times(n int64, factor float64) int64 {
+// scaleUnits multiplies units and rounds down, to at least 1 and at most 2*maxRate. 0 stays 0.
+func scaleUnits(n int64, factor float64) int64 {
 	if n == 0 {
 		return 0
 	}

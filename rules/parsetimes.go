@@ -126,8 +126,8 @@ func (p *parser) timeNumbers(l *Limit, v strictyaml.Value, tiers uint64, by floa
 		t := own
 		if by != 0 {
 			t = l.numbers(variant)
-			t.Rate, t.Burst = times(t.Rate, by), times(t.Burst, by)
-			t = keeps[variant].in(t)
+			t.Rate, t.Burst = scaleUnits(t.Rate, by), scaleUnits(t.Burst, by)
+			t = keeps[variant].applyTo(t)
 		}
 		if _, known := valid[t]; !known && isWhole(&t) {
 			if valid[t] = t.Rate <= maxRate && t.Burst <= maxRate; valid[t] {

@@ -142,7 +142,7 @@ func (b *Book) Publish(set *Set, c Control) (p PublishedText, err error) {
 	defer b.texts.mu.Unlock()
 	switch now := b.Current().version; {
 	case !c.Until.IsZero():
-		return p, fmt.Errorf("%w text: Until is %s: rules have no end, leave it out", weir.ErrInvalid, c.until())
+		return p, fmt.Errorf("%w text: Until is %s: rules have no end, leave it out", weir.ErrInvalid, c.untilText())
 	case set.version <= now:
 		return p, fmt.Errorf("%w text: its version is %d: raise it above %d, which is in force", weir.ErrInvalid, set.version, now)
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/weir-go/weir/internal/testenv"
 )
 
-// toldLimit draws a limit of any algorithm except InFlight.
-func toldLimit(t *rapid.T) weir.Limit {
+// drawLimit draws a limit of any algorithm except InFlight.
+func drawLimit(t *rapid.T) weir.Limit {
 	l := weir.Limit{
 		Name: "test", Algorithm: weir.Algorithm(rapid.IntRange(0, 4).Draw(t, "algorithm")), Partition: weir.FairShare,
 		Rate: rapid.Int64Range(1, 60).Draw(t, "rate"), Per: time.Duration(rapid.Int64Range(1e6, 1e11).Draw(t, "per")),
@@ -45,7 +45,7 @@ func TestClientThatReturnsAsToldIsGranted(t *testing.T) {
 		var now atomic.Int64 // atomic because the goroutines of the node read it
 		now.Store(1_800_000_000e9)
 		cfg := weir.Config{Now: func() time.Time { return time.Unix(0, now.Load()) }}
-		l := toldLimit(t)
+		l := drawLimit(t)
 		if rapid.Bool().Draw(t, "share") {
 			cfg.Expect, l.Rate = 3, max(l.Rate, 3)
 			l.Burst = max(l.Burst, min(1, l.Burst)*3)

@@ -107,7 +107,7 @@ func (s *Snapshot) suggestionFor(k *weir.TopKey, now time.Time) *Suggestion {
 	if k.Known && cmp.Or(s.KeyBlock(l, k.Key), s.ClientBlock(l, k.Key)) != nil {
 		return nil
 	}
-	file := l.at(s.open).ForKey("", k.Key)
+	file := l.withWindows(s.open).ForKey("", k.Key)
 	numbers := s.InForce(l).ForKey("", k.Key)
 	if o := s.override(l, k.ID); o != nil {
 		numbers = o.count.Limiter.Limit()

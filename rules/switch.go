@@ -97,7 +97,7 @@ func (s *Snapshot) setModes() {
 func (b *Book) logSwitches(before, now map[string]*Switch) {
 	for _, rule := range slices.Sorted(maps.Keys(now)) {
 		if w := now[rule]; w != before[rule] {
-			b.log.Info("the switch of a rule is in force", "rule", rule, "mode", w.Mode.String(), "until", w.until(), "by", w.By, "reason", w.Reason)
+			b.log.Info("the switch of a rule is in force", "rule", rule, "mode", w.Mode.String(), "until", w.untilText(), "by", w.By, "reason", w.Reason)
 		}
 	}
 	for _, rule := range slices.Sorted(maps.Keys(before)) {

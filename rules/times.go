@@ -120,11 +120,11 @@ type limitTime struct {
 // At returns the limit with the numbers of the time windows that are open at t.
 func (l *Limit) At(t time.Time) *Limit {
 	open, _ := l.set.openAt(t)
-	return l.at(open)
+	return l.withWindows(open)
 }
 
-// at returns the limit with the numbers of open windows. Of several, the first in the file applies.
-func (l *Limit) at(open uint64) *Limit {
+// withWindows returns the limit with the numbers of the open windows. Of several open windows, the first in the file applies.
+func (l *Limit) withWindows(open uint64) *Limit {
 	if l.times == nil {
 		return l
 	}
@@ -160,5 +160,5 @@ func (s *Snapshot) OpenTimeWindows() (names []string) {
 // InForce returns a limit of this Set with the numbers of the time windows that are open in s, multiplied by
 // the factor of its rule.
 func (s *Snapshot) InForce(l *Limit) *Limit {
-	return l.at(s.open).Scaled(s.factorOf(s.ruleOf[l.Index]))
+	return l.withWindows(s.open).Scaled(s.factorOf(s.ruleOf[l.Index]))
 }

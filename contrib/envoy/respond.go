@@ -85,7 +85,7 @@ func (s *Service) respondBlocked(req *rls.RateLimitRequest, items []item) (denia
 			denial = s.respond(req, items, !s.o.ShadowMode)
 		}
 		denial.Statuses[i].Code = rls.RateLimitResponse_OVER_LIMIT
-		if left := b.Left(time.Now()); left > 0 {
+		if left := b.TimeLeft(time.Now()); left > 0 {
 			denial.Statuses[i].DurationUntilReset = durationpb.New(left)
 		}
 	}

@@ -397,7 +397,7 @@ func testMeasured(t *testing.T, f *framework) {
 	}, by)
 	for path, failed := range map[string]int64{"/": 0, "/fail": 1, "/err": 1} {
 		a.get(path)
-		s := by.book.Current().Meter(by.book.Current().Rules()[0]).Take(time.Now())
+		s := by.book.Current().Meter(by.book.Current().Rules()[0]).TakeSample(time.Now())
 		require.Equal(t, []int64{1, 1, failed}, []int64{s.Started, s.Done, s.Failed}, path)
 	}
 }

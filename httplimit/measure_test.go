@@ -34,7 +34,7 @@ func adaptingLimiter(t testing.TB) (m *Middleware, clock *atomic.Int64) {
 // measured returns the measurements of the rules a and b since the last call.
 func measured(m *Middleware) []adapt.Sample {
 	s := m.book.Current()
-	return []adapt.Sample{s.Meter(s.Rules()[0]).Take(m.now()), s.Meter(s.Rules()[1]).Take(m.now())}
+	return []adapt.Sample{s.Meter(s.Rules()[0]).TakeSample(m.now()), s.Meter(s.Rules()[1]).TakeSample(m.now())}
 }
 
 func TestRequestIsMeasuredUntilItsResponseBegins(t *testing.T) {

@@ -195,7 +195,7 @@ func TestMeterContinuesInNextVersion(t *testing.T) {
 	b.Current().CountDenial(b.Current().Rules()[0], "", Enforce)
 	b.Current().CountDenial(b.Current().Rules()[2], "", Enforce)
 	require.NoError(t, b.enforce(mustParse(t, fmt.Sprintf(adaptive, 2))))
-	require.EqualValues(t, 1, b.Current().Meter(b.Current().Rules()[0]).Take(now).Denied)
+	require.EqualValues(t, 1, b.Current().Meter(b.Current().Rules()[0]).TakeSample(now).Denied)
 
 	require.NoError(t, b.enforce(mustParse(t, ratedFile(3, 8))))
 	require.False(t, b.Current().Measures())

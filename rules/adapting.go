@@ -104,7 +104,7 @@ func (a *adapter) run(ctx context.Context) (next time.Duration) {
 	a.last = now
 	var all sync.WaitGroup
 	for name, r := range s.adaptive {
-		sample, decides := s.Meter(r).Take(now), a.isDecider(name, serving)
+		sample, decides := s.Meter(r).TakeSample(now), a.isDecider(name, serving)
 		if !decides {
 			delete(a.decisions, name)
 			if sample.IsEmpty() {

@@ -147,7 +147,7 @@ func TestCallsAreMeasuredForAdapt(t *testing.T) {
 	limits, err := New(node, book, Options{})
 	require.NoError(t, err)
 	measured := func() adapt.Sample {
-		s := book.Current().Meter(book.Current().Rules()[0]).Take(time.Now())
+		s := book.Current().Meter(book.Current().Rules()[0]).TakeSample(time.Now())
 		s.Busy = 0
 		return s
 	}
@@ -182,12 +182,12 @@ func TestStreamIsMeasuredUntilItsFirstMessage(t *testing.T) {
 	require.NoError(t, err)
 	m := book.Current().Meter(book.Current().Rules()[0])
 	err = limits.Stream()(nil, sent{ctx: t.Context()}, &grpc.StreamServerInfo{FullMethod: "/a.S/M"}, func(_ any, stream grpc.ServerStream) error {
-		require.Zero(t, m.Take(time.Now()).Done)
+		require.Zero(t, m.TakeSample(time.Now()).Done)
 		require.NoError(t, stream.SendMsg(nil))
-		require.EqualValues(t, 1, m.Take(time.Now()).Done)
+		require.EqualValues(t, 1, m.TakeSample(time.Now()).Done)
 		return status.Error(codes.Unavailable, "gone")
 	})
 	require.Error(t, err)
-	s := m.Take(time.Now())
+	s := m.TakeSample(time.Now())
 	require.Equal(t, []int64{0, 1}, []int64{s.Done, s.Failed}, "the handler fails later")
 }

@@ -9,7 +9,7 @@ import (
 // concurrent use. Its methods do not allocate.
 type Meter struct {
 	mu   sync.Mutex
-	sum  Sample    // measurements since the last call of Take
+	sum  Sample    // measurements since the last call of TakeSample
 	open int64     // requests that have started, and are not done
 	at   time.Time // time until which sum.Busy is complete
 }
@@ -51,8 +51,8 @@ func (m *Meter) count(n *int64) {
 	*n++
 }
 
-// Take returns the measurements since the last call.
-func (m *Meter) Take(now time.Time) Sample {
+// TakeSample returns the measurements since the last call.
+func (m *Meter) TakeSample(now time.Time) Sample {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.advance(now)

@@ -156,7 +156,7 @@ func metadataOf(v strictyaml.Value) *structpb.Struct {
 		v.Map() // reports the error
 		return nil
 	}
-	m, _ := v.Any().(map[string]any)
+	m, _ := v.Decode().(map[string]any)
 	s, err := structpb.NewStruct(m)
 	if err != nil {
 		v.Errorf("metadata: %v", err)

@@ -91,11 +91,11 @@ func TestLiteralIsTextOfFile(t *testing.T) {
 	}
 }
 
-func TestAnyReadsEachKindOfValue(t *testing.T) {
+func TestDecodeReadsEachKindOfValue(t *testing.T) {
 	read := func(text string) (any, error) {
 		file, err := Parse("f.yaml", []byte(text))
 		require.NoError(t, err)
-		return file.Root().Any(), file.Err()
+		return file.Root().Decode(), file.Err()
 	}
 	got, err := read("{a: {b: [1, 2.5, -0x10, 1_000]}, c: True, d: '5', e: text, f: , g: [], h: {}, i: 2026-01-02, 7: seven, j: [[a], {b: c}]}")
 	require.NoError(t, err)

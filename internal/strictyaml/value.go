@@ -195,23 +195,23 @@ func (v Value) Literal() string {
 	return v.node.Value
 }
 
-// Any reads a value of any type: a map[string]any, a []any, a string, a finite float64, a
+// Decode reads a value of any type as a map[string]any, a []any, a string, a finite float64, a
 // bool, or nil for a field without a value. A date is returned as it is written in the
 // file.
-func (v Value) Any() any {
+func (v Value) Decode() any {
 	switch {
 	case v.node == nil || v.IsNull():
 		return nil
 	case v.IsMap():
 		m := make(map[string]any)
 		for _, e := range v.Entries() {
-			m[e.Field] = e.Value.Any()
+			m[e.Field] = e.Value.Decode()
 		}
 		return m
 	case v.node.Kind == yaml.SequenceNode:
 		all := []any{}
 		for _, item := range v.List() {
-			all = append(all, item.Any())
+			all = append(all, item.Decode())
 		}
 		return all
 	}

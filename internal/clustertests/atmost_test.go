@@ -10,8 +10,9 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// Three nodes take up to 9 units of a key at a time, until it is hot, leased and denied. Together they
-// are granted the limit, and a denial of more units does not deny a take that accepts fewer.
+// Three nodes take up to 9 units of a key at a time, until the key is hot, leased and
+// denied. The nodes together are granted the whole limit. A denial of more units does not
+// deny a take that accepts fewer.
 func TestAllowAtMostGrantsTheWholeLimit(t *testing.T) {
 	for _, algorithm := range algorithms {
 		t.Run(algorithm.String(), func(t *testing.T) {

@@ -21,7 +21,7 @@ var banning = weir.Limit{
 	Ban: weir.Ban{Denials: 3, Within: time.Minute, For: weir.BanLengths{time.Hour}},
 }
 
-// ban has a node deny a key until the key is banned.
+// ban sends checks of a key to a node until the key is banned.
 func ban(t *testing.T, l *weir.Limiter, key string) {
 	t.Helper()
 	for denials := 0; denials < 3; {
@@ -34,7 +34,8 @@ func ban(t *testing.T, l *weir.Limiter, key string) {
 	require.True(t, allowed(t, l, key, 1).Banned)
 }
 
-// requireBanned requires that the named nodes deny a key for the rest of its ban.
+// requireBanned requires that the named nodes deny a key because of a ban that ends after
+// the duration left.
 func requireBanned(t *testing.T, ls limiterMap, key string, left time.Duration, names ...string) {
 	t.Helper()
 	for _, name := range names {
@@ -52,7 +53,7 @@ func TestBanReachesFiveNodesWithin200ms(t *testing.T) {
 			inWorlds(t, 5, weir.Config{}, func(t *testing.T, w *world) {
 				ls := w.limiters(t, banning)
 				key := keyOf(t, ls["a"])
-				for range 4 { // after the first, the nodes remember the denial of the limit
+				for range 4 { // after the first round, the nodes cache the denial of the limit
 					for _, name := range w.names {
 						allowed(t, ls[name], key, 1)
 					}
@@ -242,8 +243,9 @@ func TestBanOutlivesItsOwner(t *testing.T) {
 	})
 }
 
-// Both sides of a split ban a key: the owner before it knows that it is in a minority, and the majority by its own
-// denials. After the heal, the later end counts on all nodes, and the next ban has the second length.
+// Both sides of a split ban a key: the owner before it knows that its side is a minority,
+// and the majority because of its own denials. After the heal, the later end counts on
+// all nodes, and the next ban has the second length.
 func TestBansOfBothSidesAreOneBan(t *testing.T) {
 	for _, apart := range []time.Duration{3 * time.Second, 40 * time.Second} {
 		t.Run(apart.String(), func(t *testing.T) {

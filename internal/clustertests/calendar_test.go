@@ -99,7 +99,7 @@ func TestCountOfDayOutlivesItsOwner(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		c.network.Host(owner).Kill()
-		for killed := time.Now(); time.Since(killed) < forget+time.Minute; { // the stand-in answers until owner is forgotten, and then the next owner
+		for killed := time.Now(); time.Since(killed) < forget+time.Minute; { // the stand-in answers until the owner is forgotten, and then the next owner answers
 			denied()
 			time.Sleep(time.Second)
 		}

@@ -27,7 +27,8 @@ func newCarried(t *testing.T, nodes int, gossip bool, limit weir.Limit) *carried
 	return &carried{t, newWorldOf(t, nodes, gossip, seeded), limit, make(map[string]string)}
 }
 
-// inEachCarried runs a test for each of the values, with new nodes of one limit.
+// inEachCarried runs a test for each of the values, each time with new nodes and the
+// given limit.
 func inEachCarried[T any](t *testing.T, nodes int, limit weir.Limit, values []T, test func(t *testing.T, c *carried, value T)) {
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		for _, value := range values {
@@ -73,7 +74,8 @@ func (c *carried) free(name, key string) bool {
 	return h.Decision().Allowed
 }
 
-// One of two nodes stands in for the owner, and asks the other nodes before it grants.
+// One of two nodes stands in for the frozen owner, and asks the other nodes for their
+// holds before it grants units.
 func TestClientHoldTakesNoLongerThanTimeout(t *testing.T) {
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		c := newCarried(t, 3, gossip, weir.Limit{Rate: 5})

@@ -74,8 +74,8 @@ func (h *holding) countLost(name string) (lost int) {
 	return lost
 }
 
-// The stand-in may be the node that asks. The node must ask the other members first, because it only
-// knows about its own holds.
+// The stand-in may be the node that asks. The node must ask the other members first,
+// because it knows only its own holds.
 func TestStandInRequestsHoldsBeforeItGrants(t *testing.T) {
 	inWorlds(t, 4, weir.Config{}, func(t *testing.T, w *world) {
 		ls := w.limiters(t, weir.Limit{Name: "in flight", Algorithm: weir.InFlight, Rate: 10})
@@ -158,7 +158,8 @@ func TestReturnedPartsOfHoldsStayFree(t *testing.T) {
 	}
 }
 
-// Each node states the units and the remaining term of a client's hold, and does not renew it.
+// Each node states the units and the remaining term of a client's hold, and does not
+// renew the hold.
 func TestPeekHoldStatesUnitsAndTerm(t *testing.T) {
 	inWorlds(t, 3, seeded, func(t *testing.T, w *world) {
 		ls := w.limiters(t, weir.Limit{Name: "in flight", Algorithm: weir.InFlight, Rate: 10})
@@ -214,8 +215,9 @@ func TestLostReleaseIsNoticedWithin3s(t *testing.T) {
 	})
 }
 
-// Nodes d and e join, and then b and c leave. In the meantime, a takes and releases holds. The
-// number of units held must not exceed the limit, and no hold may be lost.
+// Nodes d and e join, and then nodes b and c leave. In the meantime, node a takes and
+// releases holds. The number of units held must not exceed the limit, and no hold may be
+// lost.
 func TestDeployKeepsHolds(t *testing.T) {
 	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		const keys, rate = 30, 4

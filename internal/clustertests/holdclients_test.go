@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// ttlSlack is how long after its ttl, counted from the answer to the last renewal, a hold may
-	// still be counted and renewed.
+	// ttlSlack is the time for which a hold may still be counted and renewed after the
+	// end of its ttl. The ttl is counted from the answer to the last renewal.
 	ttlSlack = 20 * time.Millisecond
 	// faultSpread is how long after a crash, a freeze or a thaw a request may fail, or may be
 	// denied because the deciding member does not know all holds yet.
@@ -77,7 +77,7 @@ type clientHold struct {
 	asked    time.Time
 	answered time.Time
 	until    time.Time // end of the hold for the client: the ttl after the last renewal was sent
-	latest   time.Time // the maximum of all values that counted has had
+	latest   time.Time // the maximum of all values of the field counted
 	counted  time.Time // latest end of the hold for members: the ttl after the last renewal was answered
 	ending   bool      // the release of the hold was sent, or the client was told that the hold is over
 	released time.Time // when a release was answered; zero before
@@ -102,7 +102,7 @@ func (h *clientHold) mayCount(since time.Time, spread time.Duration) bool {
 type clientKey struct {
 	limit   weir.Limit
 	name    string
-	holds   []*clientHold            // if the text is empty, the client does not have the hold
+	holds   []*clientHold            // a client does not have a hold whose text is empty
 	asking  map[*clientHold]struct{} // requests for holds that have not been answered yet
 	waiters map[*clientHold]struct{}
 	waited  time.Time // when the last waiter ended
@@ -210,7 +210,7 @@ func (s *clientSchedule) play() {
 	}
 }
 
-// draw returns the next request of a client; nil for none.
+// draw returns the next request of a client, or nil if there is none.
 func (s *clientSchedule) draw() func() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -293,8 +293,8 @@ func (s *clientSchedule) drawHold(key *clientKey, waits bool) func() {
 	}
 }
 
-// call sends a request to a node, and reports whether the client receives the answer. do must not
-// block on s.mu.
+// call sends a request to a node, and reports whether the client receives the answer. The
+// function do must not lock s.mu.
 func (s *clientSchedule) call(key *clientKey, by string, do func(l *weir.Limiter) error) (err error, heard bool) {
 	s.mu.Lock()
 	n := s.nodes[by]
@@ -425,8 +425,8 @@ func (s *clientSchedule) judgeSum(h *clientHold, how string, now time.Time) {
 	}
 }
 
-// judgeDenial checks a denial that no fault explains. There must be enough units that members may
-// count, or a waiter must be in line.
+// judgeDenial checks a denial that no fault explains. The units that members may count
+// must leave too little room, or a waiter must be in line.
 func (s *clientSchedule) judgeDenial(h *clientHold, waited bool, now time.Time) {
 	k, since := h.key, h.asked
 	if waited {
@@ -611,14 +611,14 @@ func (s *clientSchedule) finish() {
 
 func (k *clientKey) String() string { return fmt.Sprintf("%q (%s)", k.name, k.limit.Name) }
 
-// log appends a line to the trace, which is printed if the schedule fails. The caller must hold
-// s.mu, or be alone.
+// log appends a line to the trace, which is printed if the schedule fails. The caller
+// must hold s.mu, or be the only goroutine.
 func (s *clientSchedule) log(format string, args ...any) {
 	s.trace = append(s.trace, fmt.Sprintf("%9.4f ", time.Since(s.began).Seconds())+fmt.Sprintf(format, args...))
 }
 
-// fail logs an error, and records the first error of the schedule. The caller must hold s.mu, or be
-// alone.
+// fail logs an error, and records the first error of the schedule. The caller must hold
+// s.mu, or be the only goroutine.
 func (s *clientSchedule) fail(format string, args ...any) {
 	s.log("WRONG: "+format, args...)
 	if s.wrong == "" {
@@ -640,7 +640,8 @@ func maxTime(a, b time.Time) time.Time {
 	return a
 }
 
-// addNode adds a node to which clients send requests. The caller must hold s.mu, or be alone.
+// addNode adds a node to which clients send requests. The caller must hold s.mu, or be
+// the only goroutine.
 func (s *clientSchedule) addNode(name string, n *weir.Node) {
 	s.nodes[name] = &clientNode{Node: n, usable: true}
 	if !slices.Contains(s.names, name) {
@@ -760,7 +761,7 @@ func (s *clientSchedule) deploy(random *rand.Rand) {
 	s.end("deployed")
 }
 
-// crash kills a node, or closes it without Leave, and may start another.
+// crash kills a node, or closes it without Leave, and may start another node.
 func (s *clientSchedule) crash(random *rand.Rand) {
 	if s.dead++; len(s.names)-1 <= s.dead {
 		return // the remaining nodes would have no majority

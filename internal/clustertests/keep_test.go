@@ -9,8 +9,9 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// Three nodes check a key until it is hot, leased and denied. They admit all units that are not kept,
-// and then each kept unit, from any node, to critical checks.
+// Three nodes check a key until the key is hot, leased and denied. The nodes first grant
+// all units that are not kept. Then they grant each kept unit, on any node, to critical
+// checks.
 func TestOnlyCriticalChecksSpendKeptUnits(t *testing.T) {
 	for _, algorithm := range algorithms {
 		if algorithm == weir.LeakyBucket {

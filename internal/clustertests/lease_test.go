@@ -17,8 +17,9 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// flood checks a key about perSecond times a second, at random times and at random nodes. It calls
-// use with each decision, and with the time at which the check began.
+// flood checks a key about perSecond times a second, at random times and at random nodes.
+// It calls the function use with each decision, and with the time at which the check
+// began.
 func flood(t *testing.T, ls map[string]*weir.Limiter, key string, perSecond int, lasts time.Duration, names []string, use func(name string, d weir.Decision, asked time.Time)) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(uint64(perSecond), 7))
@@ -154,7 +155,8 @@ func heat(t *testing.T, l *weir.Limiter, key string) (asked int) {
 	return 0
 }
 
-// A node is denied the units that another node has leased, but only until they return.
+// A node is denied the units that another node has leased, but only until these units
+// return.
 func TestUnusedLeasesReturn(t *testing.T) {
 	t.Parallel()
 	for _, algorithm := range algorithms {
@@ -223,7 +225,7 @@ func TestGreedyNodeStarvesNoOther(t *testing.T) {
 	require.Greater(t, granted(false), 0.8*granted(true))
 }
 
-// resetClients check a key while it is reset, until end is called.
+// resetClients check a key while the key is reset, until end is called.
 type resetClients struct {
 	asking          sync.WaitGroup
 	done            chan struct{}
@@ -232,8 +234,8 @@ type resetClients struct {
 	leased          atomic.Int64 // decisions of leases
 }
 
-// add starts a goroutine that takes units from a limiter. It pauses before each check, and for longer
-// after a denial.
+// add starts a goroutine that takes units from a limiter. The goroutine pauses before
+// each check, and for longer after a denial.
 func (c *resetClients) add(t *testing.T, l *weir.Limiter, key string, pause time.Duration) {
 	c.asking.Go(func() {
 		for {

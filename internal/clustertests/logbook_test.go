@@ -75,8 +75,8 @@ func hostsOf(members []string) string {
 	return strings.Join(labels, " ")
 }
 
-// duration returns the value of an attribute that contains a duration as text, else -1. JSON would
-// contain a number in nanoseconds.
+// duration returns the value of an attribute that contains a duration as text, or -1 if
+// the attribute contains none. JSON would contain a number in nanoseconds.
 func (l *line) duration(attr string) time.Duration {
 	d, err := time.ParseDuration(l.attrs[attr].String())
 	if err != nil || l.attrs[attr].Kind() != slog.KindString {

@@ -194,7 +194,7 @@ func TestJoinerHasCountsBeforeItServes(t *testing.T) {
 	})
 }
 
-// Each key has an authority, at whatever time a joiner crashes.
+// Each key has a member with authority, at whatever time a joiner crashes.
 func TestFailedJoinLeavesNoKeyWithoutAuthority(t *testing.T) {
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		moments := testenv.PickFull(t, 5, 18)
@@ -346,8 +346,8 @@ func TestUnitsGrantedAfterLostGoodbyeCount(t *testing.T) {
 	})
 }
 
-// A hand-over continues after the context of Leave has expired. A second call of Leave waits for
-// it.
+// A hand-over continues after the context of Leave has expired. A second call of Leave
+// waits for the hand-over.
 func TestCanceledLeaveContinues(t *testing.T) {
 	inEachWorld(t, 3, []int{1, -1}, withReplicas, func(t *testing.T, w *world, replicas int) {
 		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 30, Per: time.Hour})
@@ -527,8 +527,8 @@ func TestClosedNodeReturnsErrClosed(t *testing.T) {
 	require.False(t, n.Ready())
 }
 
-// If a member leaves and it has a large number of counts to send on a slow link, it has authority
-// as long as that takes. The nodes that wait for the authority must not take it before.
+// A leaver that has to send a large number of counts over a slow link keeps authority
+// until it has sent them. The nodes that wait for authority must not take it earlier.
 func TestLeaverKeepsAuthorityDuringHandOver(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		const limit = 100
@@ -559,8 +559,8 @@ func TestLeaverKeepsAuthorityDuringHandOver(t *testing.T) {
 	})
 }
 
-// The owner of a count already has the units in the replica of a member that leaves, so no other
-// member sends them to the owner.
+// The owner of a count already has the units in the replica of a member that leaves, so
+// no other member sends these units to the owner.
 func TestOwnerReceivesNoReplicasOfLeaver(t *testing.T) {
 	inWorlds(t, 4, weir.Config{}, func(t *testing.T, w *world) {
 		ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.SlidingLog, Rate: 1000, Per: time.Hour})

@@ -64,7 +64,7 @@ func TestEventsHaveTimeOfDecidingNode(t *testing.T) {
 							now = now.Add(time.Hour)
 						}
 						if e.Decision.Source == 0 {
-							require.Zero(t, e.At) // this limit was not asked, because the node remembered a denial by the other limit
+							require.Zero(t, e.At) // this limit was not checked, because the node had cached a denial of the other limit
 							continue
 						}
 						require.WithinDuration(t, now, e.At, 400*time.Microsecond, "%v, event %d: %v", algorithm, i, e.Decision)

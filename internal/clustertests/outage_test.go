@@ -365,9 +365,9 @@ func keysOf(owner *weir.Limiter, so int) (keys []string) {
 	return keys
 }
 
-// The stand-in is connected to the owner, and the asker is not. The stand-in must not execute a
-// refund that it has forwarded, because the owner may have executed it or may do so later. If
-// both members execute a debit, one of them is refunded.
+// The stand-in is connected to the owner, and the asker is not. The stand-in must not
+// execute a refund that it has forwarded, because the owner may have executed it or may
+// do so later. If both members execute a debit, one of the two debits is refunded.
 func TestForwardedRefundsAndDebitsCountOnce(t *testing.T) {
 	t.Parallel()
 	const limit, spent, units = 100, 50, 30

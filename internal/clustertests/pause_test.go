@@ -34,8 +34,9 @@ func requirePaused(t *testing.T, ls limiterMap, key string, end time.Time, names
 	requirePausedBetween(t, ls, key, end, end, names...)
 }
 
-// requirePausedBetween requires that the named nodes deny a key until a time from first to last. A node
-// whose owner does not answer begins a pause before its stand-in does.
+// requirePausedBetween requires that the named nodes deny a key until a time from first
+// to last. If the owner of a key does not answer, the asking node begins the pause
+// earlier than the stand-in.
 func requirePausedBetween(t *testing.T, ls limiterMap, key string, first, last time.Time, names ...string) {
 	t.Helper()
 	for _, name := range names {
@@ -210,9 +211,9 @@ func TestPauseOutlivesStopOfAllNodes(t *testing.T) {
 	})
 }
 
-// If the request of a node to the owner is lost, the node denies the key itself. The other nodes learn of
-// the pause from the member that decides in place of the owner, and the owner learns of it once it is
-// reached again.
+// If the request of a node to the owner is lost, the node denies the key itself. The
+// other nodes learn of the pause from the member that decides in place of the owner, and
+// the owner learns of the pause once it is connected again.
 func TestPauseWithoutItsOwner(t *testing.T) {
 	inWorlds(t, 5, weir.Config{}, func(t *testing.T, w *world) {
 		ls := w.limiters(t, pausing)
@@ -345,8 +346,9 @@ func TestPausesFollowTheirModelThroughChanges(t *testing.T) {
 	}
 }
 
-// Waiters of a paused key wait until its end. They are then served in the order of their arrival, on all
-// nodes, and at the rate of the limit, because no units accumulate during the pause.
+// Waiters of a paused key wait until the pause ends. They are then served in the order of
+// their arrival, on all nodes, and at the rate of the limit, because no units accumulate
+// during the pause.
 func TestWaitersResumeInOrderAtTheRate(t *testing.T) {
 	for first, name := range []string{"the owner", "another node"} {
 		t.Run("first waiter on "+name, func(t *testing.T) { requireOrderOfWaiters(t, first) })

@@ -234,8 +234,8 @@ func TestRefusedWaiterTakesNoRoom(t *testing.T) {
 	})
 }
 
-// Each node keeps its own waiters. After the crash of the owner, the node sends their requests to
-// the member that decides instead of the owner.
+// Each node keeps its own waiters. After the crash of the owner, each node sends the
+// requests of its waiters to the member that decides instead of the owner.
 func TestWaitersOutliveOwner(t *testing.T) {
 	inEachWorld(t, 5, []int64{1, 3}, nil, func(t *testing.T, w *world, units int64) {
 		ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.LeakyBucket, Rate: 10, Per: time.Second, Burst: 120})

@@ -119,8 +119,9 @@ func (w *world) launch(t *testing.T, name string, cfg weir.Config) (*weir.Node, 
 	return startOn(t.Context(), t, w.network.Host(name), w.gossips, c, cfg)
 }
 
-// startOn starts a node on a host, with real gossip or simulated membership. By default, the node
-// has a new name, port 7946 and no logger. It is closed at the end of the test.
+// startOn starts a node on a host, with real gossip or simulated membership. By default,
+// the node has a new name, port 7946 and no logger. The node is closed at the end of the
+// test.
 func startOn(ctx context.Context, t *testing.T, host *weirtest.Host, gossip bool, c cluster.Config, cfg weir.Config) (*weir.Node, error) {
 	c.Name = cmp.Or(c.Name, fmt.Sprintf("%s-%d", host.Name(), time.Now().UnixNano()))
 	c.Logger, cfg.Logger = cmp.Or(c.Logger, quiet), cmp.Or(cfg.Logger, quiet)
@@ -295,8 +296,9 @@ func withReplicas(replicas int) weir.Config { return weir.Config{Replicas: repli
 // parallel.
 //
 // Under the race detector, each test of the full run uses real gossip. The goroutines of
-// memberlist and of the connections can race with the goroutines of the node only there. The
-// default run under the detector has real gossip in the tests of inBubblesOfGossip.
+// memberlist and of the connections can race with the goroutines of the node only with
+// real gossip. The default run under the detector has real gossip in the tests of
+// inBubblesOfGossip.
 func bothBubbles(t *testing.T, gossips bool, test func(t *testing.T, gossip bool)) {
 	t.Parallel()
 	for _, gossip := range []bool{true, false} {
@@ -373,7 +375,8 @@ func ask(t *testing.T, ls map[string]*weir.Limiter, key string, times int, names
 	return admitted
 }
 
-// requireAdmits requires that nodes admit this many units of each of the keys together.
+// requireAdmits requires that the named nodes together admit the given number of units of
+// each key.
 func requireAdmits(t *testing.T, units int, ls map[string]*weir.Limiter, keys []string, times int, names ...string) {
 	t.Helper()
 	for _, key := range keys {
@@ -381,7 +384,8 @@ func requireAdmits(t *testing.T, units int, ls map[string]*weir.Limiter, keys []
 	}
 }
 
-// requireRemaining requires that each of the keys has this many units left, at each of the nodes.
+// requireRemaining requires that each of the keys has the given number of units left, at
+// each of the nodes.
 func requireRemaining(t *testing.T, units int64, ls map[string]*weir.Limiter, keys []string, names ...string) {
 	t.Helper()
 	for _, key := range keys {

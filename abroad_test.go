@@ -195,7 +195,7 @@ func used(n *Node, l *Limiter, key string) int64 {
 
 // A request from a foreign region does not determine the member that receives it, or the member
 // that stands in.
-func TestForeignRequestNamesNoReceiver(t *testing.T) {
+func TestForeignRequestCannotChooseReceiver(t *testing.T) {
 	n, _, _ := newBorderNode(t, nil)
 	b, h := cluster.NewBatch("far-1", nil), wire.Header{Op: wire.OpExchange, Flags: wire.FlagStandIn, To: view.NameHash("near-2")}
 	b.Region = "far"

@@ -68,7 +68,7 @@ func TestAllowAllIntoUsesGivenCapacity(t *testing.T) {
 	require.False(t, ds.Allowed(), "after an error, the earlier Decisions in the slice are cleared")
 }
 
-func TestLateAnswerIsRefundedByGrantedUnits(t *testing.T) {
+func TestRefundOfLateAnswerHasGrantedUnits(t *testing.T) {
 	n := solo(t, Config{})
 	a := wire.Ask{Limit: &bucket.Limit{Rate: 10, Per: time.Hour}, Units: 7, AtMost: true}
 	for _, granted := range []int64{3, 0} {
@@ -81,7 +81,7 @@ func TestLateAnswerIsRefundedByGrantedUnits(t *testing.T) {
 	}
 }
 
-func TestLateAnswerIsRefundedWithShadows(t *testing.T) {
+func TestRefundOfLateAnswerIncludesShadows(t *testing.T) {
 	n := solo(t, Config{})
 	limit := bucket.Limit{Rate: 10, Per: time.Hour}
 	late := func(enforced bool) (units []int64) {

@@ -85,7 +85,7 @@ func TestCheckWaitsForAuthorityInTransit(t *testing.T) {
 	})
 }
 
-func TestCheckIsDecidedWithoutAuthority(t *testing.T) {
+func TestCheckWithoutAuthorityIsDecidedInTime(t *testing.T) {
 	t.Parallel()
 	nodes := fleet(t, 2, nil)
 	ls := limiters(t, nodes, Limit{Name: "test", Rate: 100, Per: time.Hour})

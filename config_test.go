@@ -57,7 +57,7 @@ func TestNonLoopbackBindRequiresSecrets(t *testing.T) {
 	}
 }
 
-func TestJoinTimeoutHasARange(t *testing.T) {
+func TestJoinTimeoutOutsideRangeIsRefused(t *testing.T) {
 	for _, good := range []time.Duration{0, time.Millisecond, 24 * time.Hour} {
 		require.NoError(t, Config{JoinTimeout: good}.Validate())
 	}
@@ -90,7 +90,7 @@ func TestLimitErrorNamesEveryInvalidField(t *testing.T) {
 	require.ErrorContains(t, named.Validate(), "Name has 256 bytes")
 }
 
-func TestRegionSharesCoverEachRegion(t *testing.T) {
+func TestRegionSharesMustCoverEachRegion(t *testing.T) {
 	good := Config{
 		Bind: "127.0.0.1:7946", Region: "near", Regions: map[string][]string{"far": {"far.example:7946"}},
 		RegionShares: map[string]int64{"near": 7, "far": 3},

@@ -182,7 +182,7 @@ func packages(t *testing.T, allModules bool) (dirs []string) {
 }
 
 // The pure packages take the time as an argument. They use the types of package time, and read no clock.
-func TestPureFloorsReadNoClock(t *testing.T) {
+func TestPurePackagesReadNoClock(t *testing.T) {
 	for _, dir := range []string{
 		"bucket", "cluster/detect", "ring", "sync", "internal/bounds", "internal/httpread", "internal/identity",
 		"internal/limits", "internal/owner", "internal/loglimit", "internal/buildinfo",

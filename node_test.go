@@ -139,7 +139,7 @@ func TestInvalidArgumentsReturnErrorAndDenial(t *testing.T) {
 	require.ErrorIs(t, err, ErrInvalid)
 }
 
-func TestDebitRefundPeekAndReset(t *testing.T) {
+func TestDebitRefundAndResetChangeCount(t *testing.T) {
 	for _, algorithm := range algorithms {
 		t.Run(algorithm.String(), func(t *testing.T) {
 			l := limiter(t, solo(t, Config{Now: newHand().Now}), Limit{Algorithm: algorithm, Rate: 10, Per: time.Minute})
@@ -331,7 +331,7 @@ func TestWaitAsksAgainAfterRetryAfter(t *testing.T) {
 	}
 }
 
-func TestWaitFailsAtOnceBeforeShortDeadline(t *testing.T) {
+func TestWaitFailsAtOnceIfDeadlineIsShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := solo(t, Config{})
 		for _, algorithm := range algorithms {

@@ -382,7 +382,7 @@ func (failingPeer) Send([]byte) {}
 func (failingPeer) Delay() time.Duration       { return 0 }
 func (failingPeer) Protocol() cluster.Protocol { return cluster.Protocol{Version: cluster.Version} }
 
-func TestLateAnswerIsRefundedWithoutTrace(t *testing.T) {
+func TestRefundOfLateAnswerHasNoTrace(t *testing.T) {
 	n := solo(t, Config{Logger: quiet})
 	l := limiter(t, n, Limit{Name: "logins", Rate: 10, Per: time.Hour})
 	answer := (&wire.Result{Result: bucket.Result{Allowed: true, Limit: 10, Remaining: 9, Receipt: 7}, Source: wire.Owner}).Append(wire.OpTake, wire.AppendResponse(nil, wire.Done, 1))

@@ -12,7 +12,7 @@ import (
 	"github.com/weir-go/weir"
 )
 
-func TestErrorsOfAdaptNamePlaceAndRemedy(t *testing.T) {
+func TestAdaptErrorsHavePlaceAndRemedy(t *testing.T) {
 	const rule = "rules:\n- name: r\n  key: ip\n  limit: {rate: 10, per: 1s}\n  adapt: "
 	for adapt, want := range map[string]string{
 		"{}":                                "rules.yaml:5:10: latency is missing",
@@ -153,7 +153,7 @@ func TestReducedLimitGrantsCostlyRequest(t *testing.T) {
 	require.EqualValues(t, 91, count().Afford(91, count().Limiter), "never granted")
 }
 
-func TestCountsStayWhenFactorChanges(t *testing.T) {
+func TestFactorChangeKeepsCounts(t *testing.T) {
 	for _, limit := range []string{
 		"algorithm: sliding_window, per: 1m", "algorithm: sliding_log, per: 1m", "algorithm: fixed_window, per: 1m",
 		"algorithm: token_bucket, per: 1000h, burst: 100", "algorithm: leaky_bucket, per: 1000h, burst: 100",

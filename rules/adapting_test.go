@@ -299,7 +299,7 @@ func TestIdleRuleCausesNoMessages(t *testing.T) {
 	})
 }
 
-func TestDeciderContinuesPublishedFactor(t *testing.T) {
+func TestDeciderContinuesFromPublishedFactor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		node := startNode(t)
 		book := staticBook(t, node, "rules: [{name: r, key: global, limit: {rate: 10, per: 1s}, adapt: {latency: 1s, min: 30%}}]")
@@ -352,7 +352,7 @@ func newDecider(t *testing.T, v values) (d *decision, decide func(hasMajority bo
 	}
 }
 
-func TestFactorIsPublishedWhenThereIsRoom(t *testing.T) {
+func TestFactorIsPublishedAgainAfterError(t *testing.T) {
 	shared := sharedValues{fails: errors.New("there is no room")}
 	d, decide := newDecider(t, &shared)
 	decide(true)
@@ -417,7 +417,7 @@ func (o *observed) Decided(_ context.Context, e weir.DecisionEvent) {
 	o.limits = append(o.limits, e.Limiter.Limit().Name)
 }
 
-func TestMeasurementsAreNoDecisions(t *testing.T) {
+func TestMeasurementsDoNotCountAsDecisions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := new(observed)
 		node, err := weir.Start(t.Context(), weir.Config{Logger: slog.New(slog.DiscardHandler), Observer: seen, TopKeys: 10})

@@ -133,7 +133,7 @@ rules:
 - {name: trial, key: user, shadow: true, limit: {rate: 10, per: 1s}}
 `
 
-func TestBlocksOfOperatorsSpreadWithoutTexts(t *testing.T) {
+func TestOperatorBlocksReachNodesWithoutKeyTexts(t *testing.T) {
 	var shared sharedValues
 	now := time.Unix(1_800_000_000, 0).UTC()
 	here, there := newSharedBook(t, &shared, &now, blockable), newSharedBook(t, &shared, &now, blockable)

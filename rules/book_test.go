@@ -173,7 +173,7 @@ func TestRemovedFileLeavesLastVersionInForce(t *testing.T) {
 	eventually(t, "back with news", func() bool { return rateOf(b) == 20 && !b.Stats().Missing })
 }
 
-func TestChangesWithoutEventsArePolled(t *testing.T) {
+func TestPollingFindsChangesWithoutEvents(t *testing.T) {
 	outer := t.TempDir()
 	dir := filepath.Join(outer, "mount")
 	require.NoError(t, os.Mkdir(dir, 0o700))
@@ -277,7 +277,7 @@ func TestOpenRequiresValidFile(t *testing.T) {
 	require.ErrorIs(t, err, weir.ErrClosed)
 }
 
-func TestCountsCarryOver(t *testing.T) {
+func TestReloadKeepsCounts(t *testing.T) {
 	file := func(version, rate int) string {
 		return fmt.Sprintf("version: %d\ntiers: {free: {}, paid: {multiply: 10}}\nrules:\n- {name: r, key: user, limit: {rate: %d, per: 1h, algorithm: sliding_log}}\n", version, rate)
 	}

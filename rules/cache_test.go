@@ -51,7 +51,7 @@ func TestBookStartsFromCache(t *testing.T) {
 	}
 }
 
-func TestStartWithoutCacheWaitsLongerForSource(t *testing.T) {
+func TestBookWithoutCacheWaitsLongerForSource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &fakeSource{make(chan any, 10)}
 		time.AfterFunc(2*cacheWait, func() { s.next <- ratedFile(1, 10) })
@@ -102,7 +102,7 @@ func TestUnwritableCacheIsLogged(t *testing.T) {
 	require.True(t, log.contains("cannot keep the rules in their cache"))
 }
 
-func TestWriteLeavesOnlyItsFile(t *testing.T) {
+func TestWriteFileLeavesNoOtherFile(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "cache.new"), "of a killed process")
 	require.NoError(t, writeFile(filepath.Join(dir, "cache"), []byte("text")))

@@ -37,7 +37,7 @@ func publishedChunks(h *textHead, chunks [][]byte) (all []weir.Published) {
 	return all
 }
 
-func TestChunksJoinToTheText(t *testing.T) {
+func TestJoinedChunksEqualText(t *testing.T) {
 	for _, size := range []int{40, 10_000, strictyaml.MaxBytes} {
 		text := largeText(7, size)
 		h, chunks, err := newTextHead(text)
@@ -68,7 +68,7 @@ func TestRandomTextIsTooLargeToPublish(t *testing.T) {
 	require.ErrorContains(t, err, "publish at most 524288")
 }
 
-func TestDamagedChunksDoNotJoin(t *testing.T) {
+func TestDamagedChunksAreRefused(t *testing.T) {
 	text := largeText(1, 100_000)
 	h, chunks, err := newTextHead(text)
 	require.NoError(t, err)

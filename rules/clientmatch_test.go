@@ -55,7 +55,7 @@ func TestRulesMatchClients(t *testing.T) {
 	require.Empty(t, namesOf(s, client("", "", "")))
 }
 
-func TestHostWildcardsIncludeAllHostsBelow(t *testing.T) {
+func TestHostWildcardIncludesAllSubdomains(t *testing.T) {
 	hosts := []string{"a.com", "b.a.com", "c.b.a.com", "*.a.com", "*.b.a.com", "*.com"}
 	rapid.Check(t, func(t *rapid.T) {
 		text, of := "rules:\n", make(map[string][]string)

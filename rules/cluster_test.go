@@ -25,7 +25,7 @@ func startBooks(t *testing.T, text string) (*weirtest.Cluster, map[string]*Book)
 	return c, books
 }
 
-func TestOverrideSpreadsToAllNodesUntilItsEnd(t *testing.T) {
+func TestOverrideAppliesOnAllNodesUntilItsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, books := startBooks(t, overridable)
 		holds := func(rate int) {
@@ -47,7 +47,7 @@ func TestOverrideSpreadsToAllNodesUntilItsEnd(t *testing.T) {
 	})
 }
 
-func TestBlockSpreadsToAllNodesUntilItsEnd(t *testing.T) {
+func TestBlockAppliesOnAllNodesUntilItsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, books := startBooks(t, blockable)
 		blocks := func(want bool) {

@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestCostIsByMethodAndPath(t *testing.T) {
+func TestCostDependsOnMethodAndPath(t *testing.T) {
 	rule := mustParse(t, oneRule(`cost: {by: [{method: [POST, GET], path: /v1/free, units: 0}, {path: [/v1/export, '/v1/reports/{id}'], units: 20}, {method: POST, units: 5}], from: header:X-Units, default: 2}
 key: ip
 limit: {rate: 9, per: 1s}`)).Rules()[0]

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestNotExcludesRequests(t *testing.T) {
+func TestFieldNotExcludesRequests(t *testing.T) {
 	s := mustParse(t, `
 tiers: {free: {}, paid: {}}
 rules:
@@ -87,7 +87,7 @@ func TestAmbiguousPathsAreNotExcluded(t *testing.T) {
 	}
 }
 
-func TestInvalidNotIsRefusedWithRemedy(t *testing.T) {
+func TestInvalidFieldNotIsRefusedWithRemedy(t *testing.T) {
 	for _, c := range []struct{ match, want string }{
 		{"{not: []}", `the field not has no entries: remove it, or add an entry that selects the requests to leave out`},
 		{"{not: {}}", `the field not is empty: it would leave every request out`},
@@ -124,7 +124,7 @@ func TestInvalidNotIsRefusedWithRemedy(t *testing.T) {
 	}
 }
 
-func TestExcludedNamesExceptions(t *testing.T) {
+func TestExcludedReturnsRulesWithExceptions(t *testing.T) {
 	s := mustParse(t, "rules:\n- {name: a, match: {path: /v1/, not: [{method: OPTIONS}, {path: [/v1/health, /v1/ready], header: {X-A: '*', }}]}, key: ip, limit: {rate: 1, per: 1s}}\n- {name: b, key: ip, limit: {rate: 1, per: 1s}}")
 	r := Request{Method: "GET", Path: "/v1/ready", Header: http.Header{"X-A": {"1"}}}
 	out := s.Excluded(&r)

@@ -17,7 +17,7 @@ type claimsOf map[string]string
 
 func (c claimsOf) Claim(name string) string { return c[name] }
 
-func TestKeysAreFromPartsOfRequests(t *testing.T) {
+func TestKeyContainsPartsOfRequest(t *testing.T) {
 	const limit = "\nlimit: {rate: 1, per: 1s}"
 	for _, c := range []struct{ key, url, cookie, want, ambiguous string }{
 		{key: "host", url: "//A.Example.com.:80/", want: "a.example.com"},
@@ -112,7 +112,7 @@ func TestUnambiguousQueryHasOneValue(t *testing.T) {
 
 // For a path that is not ambiguous, pathValue finds the same value as a ServeMux, and as a server that
 // decodes the path before it splits it.
-func TestPathValueIsThatOfServeMux(t *testing.T) {
+func TestPathValueEqualsThatOfServeMux(t *testing.T) {
 	const pattern = "/{a}/{id}/"
 	rule := mustParse(t, oneRule("match: {path: '"+pattern+"'}\nkey: path:id\nmissing_key: skip\nlimit: {rate: 1, per: 1s}")).Rules()[0]
 	found := 0

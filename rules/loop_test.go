@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestLoopRestsUntilItIsNeeded(t *testing.T) {
+func TestLoopRestsUntilWoken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		l := make(loop, 1)
@@ -39,7 +39,7 @@ func TestLoopRestsUntilItIsNeeded(t *testing.T) {
 	})
 }
 
-func TestHotKeysAreSoughtOnlyForRaise(t *testing.T) {
+func TestHotKeySearchRequiresRaise(t *testing.T) {
 	for text, want := range map[string]int{"": 0, ", raise: {}": 1} {
 		var shared sharedValues
 		now := time.Now()

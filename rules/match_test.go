@@ -327,7 +327,7 @@ func TestDisabledFileMatchesNoRule(t *testing.T) {
 	require.Len(t, s.Rules(), 1)
 }
 
-func TestMatchAppends(t *testing.T) {
+func TestMatchKeepsRulesInGivenSlice(t *testing.T) {
 	s := mustParse(t, "rules:\n- {name: all, key: global, limit: {rate: 1, per: 1s}}\n- {name: a, match: {path: /a}, key: global, limit: {rate: 1, per: 1s}}")
 	all, a := s.Rules()[0], s.Rules()[1]
 	require.Equal(t, []*Rule{a, all, all, a}, s.Match(&Request{Path: "/a"}, []*Rule{a, all}), "what is there stays as it is")

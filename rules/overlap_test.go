@@ -122,7 +122,7 @@ func TestMaximumOfLimitsIsExact(t *testing.T) {
 }
 
 // For a request that meets too many rules, Match does not examine all of them.
-func TestMatchStopsOneAboveMaxMet(t *testing.T) {
+func TestMatchStopsOneRuleAboveMaxMet(t *testing.T) {
 	var file strings.Builder
 	file.WriteString("rules:\n")
 	r := Request{Path: "/", Header: make(http.Header)}

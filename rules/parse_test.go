@@ -19,7 +19,7 @@ func mustParse(t testing.TB, text string) *Set {
 	return s
 }
 
-func TestTextWithManyErrorsIsRefusedSoon(t *testing.T) {
+func TestTextWithManyErrorsIsRefusedQuickly(t *testing.T) {
 	testenv.SkipOneGoroutine(t)
 	const rule = "rules:\n- name: a\n  key: ip\n  limit: {rate: 1, per: 1s}\n"
 	for _, c := range []struct{ begin, part, end string }{

@@ -131,7 +131,7 @@ func TestPublishedTextReachesAllNodesInASecond(t *testing.T) {
 	})
 }
 
-func TestOfTextsPublishedAtOnceOneWins(t *testing.T) {
+func TestOneOfConcurrentTextsWins(t *testing.T) {
 	for about, texts := range map[string][2]string{
 		"higher version first": {ratedFile(3, 30), ratedFile(2, 20)},
 		"higher version last":  {ratedFile(2, 20), ratedFile(3, 30)},
@@ -177,7 +177,7 @@ func TestConcurrentPublishersAgree(t *testing.T) {
 	})
 }
 
-func TestAlgorithmsOfTheSameVersionAreReported(t *testing.T) {
+func TestOtherAlgorithmAtSameVersionIsReported(t *testing.T) {
 	inTextCluster(t, func(t *testing.T, c *textCluster) {
 		c.put("a", strings.ReplaceAll(ratedFile(2, 20), "per: 1h", "per: 1h, algorithm: token_bucket"), "jo")
 		time.Sleep(time.Nanosecond)
@@ -291,7 +291,7 @@ func TestIncompleteTextWaitsForItsChunks(t *testing.T) {
 	})
 }
 
-func TestGarbageOfMemberIsRefused(t *testing.T) {
+func TestGarbageFromMemberIsRefused(t *testing.T) {
 	inTextCluster(t, func(t *testing.T, c *textCluster) {
 		c.put("a", ratedFile(2, 20), "jo")
 		time.Sleep(time.Second)
@@ -366,7 +366,7 @@ func TestPublishRefusesInvalidText(t *testing.T) {
 	require.EqualValues(t, 10, rateOf(b))
 }
 
-func TestPublishNamesTheReasonOfRefusal(t *testing.T) {
+func TestPublishReturnsReasonOfRefusal(t *testing.T) {
 	n := startNode(t)
 	b := staticBook(t, n, ratedFile(1, 10))
 	bad, chunks, err := newTextHead([]byte("garbage of another node"))

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-go/weir"
 )
 
-func TestErrorsOfRaiseNamePlaceAndRemedy(t *testing.T) {
+func TestRaiseErrorsHavePlaceAndRemedy(t *testing.T) {
 	for text, want := range map[string]string{
 		"key: ip, raise: 5":                                   "raise is a number: use a map",
 		"key: ip, raise: {denied: 0.5%}":                      "denied is 0.5%: use at least 1%",
@@ -128,7 +128,7 @@ func TestOverrideEndsEarlierSuggestion(t *testing.T) {
 	require.Len(t, b.Suggestions(), 1)
 }
 
-func TestRaiseLowersNoNumber(t *testing.T) {
+func TestSuggestionIsNeverBelowPresentNumber(t *testing.T) {
 	require.EqualValues(t, 50, raisedTo(50, 10, 1.2, 2), "an override above the most")
 }
 

@@ -39,7 +39,7 @@ func drawLimit(t *rapid.T) weir.Limit {
 // any decision the whole limit, if no other units are spent meanwhile. One nanosecond earlier the
 // client is denied. This is true after debts, refunds, settled reservations and resets, for a share,
 // and after the clock has stepped back.
-func TestClientThatReturnsAsToldIsGranted(t *testing.T) {
+func TestRetryAfterAndResetAfterAreExact(t *testing.T) {
 	histories := testenv.PickFull(t, 100, 1000) // number of histories on each of 100 nodes
 	rapid.Check(t, func(t *rapid.T) {
 		var now atomic.Int64 // atomic because the goroutines of the node read it
@@ -111,7 +111,7 @@ func TestClientThatReturnsAsToldIsGranted(t *testing.T) {
 }
 
 // No time is known at which all units of an InFlight limit are released: ResetAfter is RetryAfter.
-func TestInFlightLimitStatesNoReset(t *testing.T) {
+func TestInFlightResetAfterEqualsRetryAfter(t *testing.T) {
 	n, err := weir.Start(t.Context(), weir.Config{})
 	require.NoError(t, err)
 	defer n.Close()

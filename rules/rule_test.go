@@ -14,7 +14,7 @@ import (
 	"github.com/weir-go/weir"
 )
 
-func TestKeys(t *testing.T) {
+func TestKeyIsWrittenFromItsParts(t *testing.T) {
 	v4, v6 := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8:1:2:3:4:5:6")
 	for _, c := range []struct {
 		about, key string
@@ -95,7 +95,7 @@ func TestKeysDistinguishRequests(t *testing.T) {
 	})
 }
 
-func TestCosts(t *testing.T) {
+func TestCostIsReadFromRequest(t *testing.T) {
 	header := func(lines ...string) Request { return Request{Header: http.Header{"X-Cost": lines}} }
 	for _, c := range []struct {
 		about, cost string

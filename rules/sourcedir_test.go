@@ -50,7 +50,7 @@ func TestDirectoryIsOneRulesFile(t *testing.T) {
 	require.Equal(t, 2, set.countBlocks())
 }
 
-func TestErrorsOfFragmentsNameTheirFiles(t *testing.T) {
+func TestFragmentErrorsContainFileNames(t *testing.T) {
 	const rule = "{name: %s, key: user, limit: {rate: 1, per: 1s}}"
 	named := func(name string) string { return fmt.Sprintf("rules:\n- "+rule, name) }
 	for about, c := range map[string]struct{ a, b, want string }{
@@ -148,7 +148,7 @@ func TestDirectoryOfConfigMapChangesAtOnce(t *testing.T) {
 	require.Zero(t, b.Stats().Refused)
 }
 
-func TestDirectoryIsBounded(t *testing.T) {
+func TestSizeOfDirectoryIsBounded(t *testing.T) {
 	files := make(map[string]string)
 	for i := range maxFragments + 1 {
 		files[fmt.Sprintf("%d.yaml", i)] = "#"
@@ -162,7 +162,7 @@ func TestDirectoryIsBounded(t *testing.T) {
 	require.ErrorContains(t, err, "use names without control characters")
 }
 
-func TestFragmentsAreSplitAsJoined(t *testing.T) {
+func TestJoinedFragmentsAreSplitUnchanged(t *testing.T) {
 	all := []fragment{{"a.yaml", []byte("x: 1\n")}, {"b.yaml", []byte("\n")}, {"c.yaml", []byte("y: 2\n---\n")}}
 	require.Equal(t, all, splitFragments(joinFragments(all)))
 	require.Nil(t, splitFragments([]byte("--- # my rules\nrules: []")))

@@ -350,7 +350,7 @@ func TestClosedBookLeavesNoConnection(t *testing.T) {
 	eventually(t, "closed", func() bool { return open.Load() == 0 })
 }
 
-func TestLongestPollOfURLIsNoBusyLoop(t *testing.T) {
+func TestLongestPollCausesNoBusyLoop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &ruleServer{text: ratedFile(1, 10)}
 		source, err := NewSource("https://rules.example.com/", SourceOptions{Poll: math.MaxInt64, Transport: transport{s}})

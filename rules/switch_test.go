@@ -263,7 +263,7 @@ func TestModeIsReadAsItIsWritten(t *testing.T) {
 
 // The part of the keys is that of the rule, the same on other nodes with the same seed and after a
 // restart, and contained in each larger part.
-func TestPartOfKeysMeetsRule(t *testing.T) {
+func TestEnforcePartSelectsKeysByID(t *testing.T) {
 	const keys = 100_000
 	start := func(seed string, file string) *Snapshot {
 		n, err := weir.Start(t.Context(), weir.Config{Seed: []byte(seed), Logger: slog.New(slog.DiscardHandler)})

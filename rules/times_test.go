@@ -178,7 +178,7 @@ func TestBookPutsTimeWindowsInForce(t *testing.T) {
 
 // When a time window opens or closes, the used units stay used, and all nodes have the new numbers in
 // time, for all algorithms. A denial that a node remembers ends with the window.
-func TestCountsStayWhenTimeWindowChanges(t *testing.T) {
+func TestTimeWindowChangeKeepsCounts(t *testing.T) {
 	for _, limit := range []string{
 		"algorithm: sliding_window, per: 24h", "algorithm: sliding_log, per: 24h", "algorithm: fixed_window, per: 24h", "calendar: week",
 		"algorithm: token_bucket, per: 1000h, burst: 100", "algorithm: leaky_bucket, per: 1000h, burst: 100",
@@ -230,7 +230,7 @@ func TestCountsStayWhenTimeWindowChanges(t *testing.T) {
 	}
 }
 
-func TestErrorsOfTimesNamePlaceAndRemedy(t *testing.T) {
+func TestTimeWindowErrorsHavePlaceAndRemedy(t *testing.T) {
 	const rule = "\nrules: [{name: r, key: ip, limit: {rate: 1000000, per: 1h, times: {%s}}}]"
 	const tiers = "tiers: {free: {}}\ntimes: [{name: a}]"
 	many := "times: [{name: " + strings.Join(numberedNames("t", maxWindows+1), "}, {name: ") + "}]"

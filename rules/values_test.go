@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestValueHasNumbersOfKey(t *testing.T) {
+func TestKeyHasNumbersOfItsValue(t *testing.T) {
 	limit := func(values string) string {
 		return "limit: {rate: 100, per: 1h, tiers: {paid: {rate: 200}}, values: {" + values + "}}"
 	}
@@ -49,7 +49,7 @@ func request(header, value, user string) Request {
 	return Request{Header: map[string][]string{header: {value}}, User: user}
 }
 
-func TestOverrideReplacesValueAndCountsStay(t *testing.T) {
+func TestOverrideReplacesValueAndKeepsCount(t *testing.T) {
 	const text = "version: %d\n" + `rules: [{name: r, key: user, limit: {rate: 5, per: 1h, values: {alice: {rate: %d}, bob: {rate: %[2]d}}}, soft: {over: 100%%, for: 1m}}]`
 	b, _, path := openText(t, fmt.Sprintf(text, 1, 9))
 	count := func(key string) *Count {
@@ -74,7 +74,7 @@ func TestOverrideReplacesValueAndCountsStay(t *testing.T) {
 	require.EqualValues(t, 2, d.Remaining)
 }
 
-func TestErrorsOfValuesHideAPIKeys(t *testing.T) {
+func TestValueErrorsHideAPIKeys(t *testing.T) {
 	limit := func(values string) string { return "\nlimit: {rate: 1, per: 1h, values: {" + values + "}}" }
 	many := strings.Join(numberedNames("k", maxValues+1), ": {rate: 1}, ") + ": {rate: 1}"
 	for _, c := range []struct{ key, values, want string }{

@@ -19,7 +19,7 @@ import (
 
 var update = flag.Bool("update", false, "write the bounds into docs/partitions.md and docs/guarantees.md")
 
-func TestHealthyMatchesTheAlgorithms(t *testing.T) {
+func TestHealthyEqualsBoundOfAlgorithm(t *testing.T) {
 	for _, test := range []struct {
 		limit weir.Limit
 		most  int64
@@ -40,7 +40,7 @@ func TestHealthyMatchesTheAlgorithms(t *testing.T) {
 	}
 }
 
-func TestExcessOfUnmetSidesGrowsWithEachChange(t *testing.T) {
+func TestExcessOfStrangersGrowsWithEachChange(t *testing.T) {
 	for policy, excess := range map[weir.PartitionPolicy]float64{weir.FairShare: 3, weir.FailClosed: 3, weir.MajorityShare: 3} {
 		require.Equal(t, excess, bounds.Excess(policy, bounds.Situation{Strangers: 1, Changes: 1}), "%v", policy)
 		require.Equal(t, excess+2, bounds.Excess(policy, bounds.Situation{Strangers: 1, Changes: 2}), "%v", policy)
@@ -50,7 +50,7 @@ func TestExcessOfUnmetSidesGrowsWithEachChange(t *testing.T) {
 // A limit of 1 whose windows begin by the clock admits two units within 2 ns. A Global
 // FixedWindow admits the second unit at the multiple of Per, and a Global SlidingWindow 1
 // ns later. A limit whose windows begin with the first check of a key admits one unit.
-func TestClockWindowsAdmitTwoUnitsOfOne(t *testing.T) {
+func TestClockWindowsAdmitSecondUnitAtBoundary(t *testing.T) {
 	midnight := time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)
 	var now atomic.Int64
 	now.Store(midnight.Add(-time.Hour).UnixNano())

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestVersionComesFromTheBuild(t *testing.T) {
+func TestVersionIsReadFromBuildInfo(t *testing.T) {
 	for _, c := range []struct {
 		about string
 		info  debug.BuildInfo

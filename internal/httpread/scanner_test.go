@@ -41,7 +41,7 @@ func inParts(t testing.TB, text string, begin func() (scan func([]byte), s *Scan
 	return sum, all
 }
 
-func TestTheLastNumberAtAPathIsFound(t *testing.T) {
+func TestLastNumberAtPathIsFound(t *testing.T) {
 	const usage = "usage.total_tokens"
 	for _, c := range []struct {
 		text  string
@@ -120,7 +120,7 @@ data: [DONE]
 		"event: message_delta\r\ndata: {\"type\":\"message_delta\",\"usage\":{\"output_tokens\":15}}\r\n\r\n"
 )
 
-func TestLastEventWithEachNumberCounts(t *testing.T) {
+func TestLastNumberInEventsIsUsed(t *testing.T) {
 	for _, c := range []struct {
 		about, text string
 		paths       []string
@@ -145,7 +145,7 @@ func TestLastEventWithEachNumberCounts(t *testing.T) {
 	}
 }
 
-func TestAPathIsNamesOfObjects(t *testing.T) {
+func TestPathConsistsOfObjectNames(t *testing.T) {
 	p, err := ParsePath("usage.total-tokens_2")
 	require.NoError(t, err)
 	require.Equal(t, "usage.total-tokens_2", p.String())
@@ -155,7 +155,7 @@ func TestAPathIsNamesOfObjects(t *testing.T) {
 	}
 }
 
-func TestAScannersMemoryIsBounded(t *testing.T) {
+func TestScannerMemoryIsBounded(t *testing.T) {
 	s := NewScanner(sumOf(t, "a.b"))
 	part := []byte(`{"a` + strings.Repeat("x", 4096))
 	require.LessOrEqual(t, testing.AllocsPerRun(100, func() { s.Scan(part) }), 0.0)

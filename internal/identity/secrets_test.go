@@ -34,7 +34,7 @@ func TestMissingFileIsNotErrInvalidSecrets(t *testing.T) {
 	require.NotErrorIs(t, err, ErrInvalidSecrets)
 }
 
-func TestTextIsDistinguishedFromBytes(t *testing.T) {
+func TestSecretTextIsDistinguishedFromBytes(t *testing.T) {
 	const digits = "000102030405060708090A0b0c0d0e0f"
 	for _, text := range []string{digits, " " + digits + "\n", digits + digits, "seed: x", "secret: x"} {
 		require.True(t, IsSecretText([]byte(text)), text)

@@ -57,9 +57,9 @@ func TestCalendarWindowsFollowTheDates(t *testing.T) {
 var oddZones = []string{"", "Europe/Berlin", "America/New_York", "America/Sao_Paulo", "America/St_Johns", "Australia/Lord_Howe",
 	"Pacific/Apia", "Pacific/Chatham", "Africa/Casablanca", "Asia/Tehran", "Africa/Cairo", "Antarctica/Troll", "America/Nuuk", "Asia/Gaza"}
 
-// named returns the number of the window that contains t. It depends on the latest date in the zone
+// windowNumber returns the number of the window that contains t. It depends on the latest date in the zone
 // during the three hours before t, in steps of a minute.
-func named(c Unit, t time.Time) (name int) {
+func windowNumber(c Unit, t time.Time) (number int) {
 	for back := time.Duration(0); back <= 3*time.Hour; back += time.Minute {
 		at := t.Add(-back)
 		year, month, day := at.Date()
@@ -71,12 +71,12 @@ func named(c Unit, t time.Time) (name int) {
 		case Month:
 			n = 100*year + int(month)
 		}
-		name = max(name, n)
+		number = max(number, n)
 	}
-	return name
+	return number
 }
 
-func TestCalendarWindowsAreTheInstantsOfOneName(t *testing.T) {
+func TestInstantsOfCalendarWindowHaveSameNumber(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		loc, err := LoadZone(rapid.SampledFrom(oddZones).Draw(t, "zone"))
 		require.NoError(t, err)
@@ -88,18 +88,18 @@ func TestCalendarWindowsAreTheInstantsOfOneName(t *testing.T) {
 		start, end := c.Window(at)
 		require.False(t, at.Before(start), "%v is before %v", at, start)
 		require.True(t, at.Before(end), "%v is not before %v", at, end)
-		name := named(c, at)
-		require.Equal(t, name, named(c, start), "at %v, of %v", start, at)
-		require.Equal(t, name, named(c, end.Add(-1)), "before %v, of %v", end, at)
-		require.Greater(t, named(c, end), name, "at %v, of %v", end, at)
-		require.Less(t, named(c, start.Add(-1)), name, "before %v, of %v", start, at)
+		number := windowNumber(c, at)
+		require.Equal(t, number, windowNumber(c, start), "at %v, of %v", start, at)
+		require.Equal(t, number, windowNumber(c, end.Add(-1)), "before %v, of %v", end, at)
+		require.Greater(t, windowNumber(c, end), number, "at %v, of %v", end, at)
+		require.Less(t, windowNumber(c, start.Add(-1)), number, "before %v, of %v", start, at)
 		againStart, againEnd := c.Window(end)
 		require.Equal(t, end.UnixNano(), againStart.UnixNano(), "windows follow one another")
 		require.True(t, againEnd.After(againStart))
 	})
 }
 
-func TestCalendarAsksAllocateNothingWithinAWindow(t *testing.T) {
+func TestNumbersDoesNotAllocateWithinWindow(t *testing.T) {
 	loc, err := LoadZone("Europe/Berlin")
 	require.NoError(t, err)
 	w := NewWindows(Day, loc)
@@ -131,8 +131,8 @@ func TestCalendarLimitHasWindowsEachYear(t *testing.T) {
 					require.False(t, at.Before(start), "%v %v", c, at)
 					require.True(t, at.Before(end), "%v %v", c, at)
 					if c == Day {
-						require.Equal(t, named(c, at), named(c, start), "%v", at)
-						require.Equal(t, named(c, at), named(c, end.Add(-1)), "%v", at)
+						require.Equal(t, windowNumber(c, at), windowNumber(c, start), "%v", at)
+						require.Equal(t, windowNumber(c, at), windowNumber(c, end.Add(-1)), "%v", at)
 					}
 				}
 			}

@@ -18,8 +18,8 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// logged returns a Registry and a function that returns the lines of its log.
-func logged() (r *Registry, lines func() []string) {
+// newLoggedRegistry returns a Registry and a function that returns the lines of its log.
+func newLoggedRegistry() (r *Registry, lines func() []string) {
 	var text strings.Builder
 	r = NewRegistry(slog.New(slog.NewTextHandler(&text, nil)))
 	return r, func() []string { return strings.FieldsFunc(text.String(), func(c rune) bool { return c == '\n' }) }
@@ -33,8 +33,8 @@ type peer struct {
 
 func (p peer) Send(request []byte) { p.tell(request[wire.HeaderBytes:]) }
 
-// among returns the view of a node that is connected to the given number of other members.
-func among(members int, tell func(member int, message []byte)) *view.View {
+// connectedView returns the view of a node that is connected to the given number of other members.
+func connectedView(members int, tell func(member int, message []byte)) *view.View {
 	all := slices.Repeat([]bool{true}, members+1)
 	v := &cluster.View{Members: []cluster.Member{{Name: "self"}}, Direct: all, Connected: clustertest.Mesh(members + 1)}
 	for i := range members {
@@ -43,9 +43,9 @@ func among(members int, tell func(member int, message []byte)) *view.View {
 	return view.New(0, v, view.Terms{}, nil)
 }
 
-// told returns the messages that a Registry sends to another member.
-func told(r *Registry) (messages [][]byte) {
-	r.Declare(among(1, func(_ int, message []byte) { messages = append(messages, message) }))
+// declaredMessages returns the messages that a Registry sends to another member.
+func declaredMessages(r *Registry) (messages [][]byte) {
+	r.Declare(connectedView(1, func(_ int, message []byte) { messages = append(messages, message) }))
 	return messages
 }
 
@@ -60,7 +60,7 @@ func Example() {
 	here, there := NewRegistry(log), NewRegistry(log)
 	_ = here.Add(Limit{Name: "api", Rate: 10, Per: time.Minute}, 0)
 	_ = there.Add(Limit{Name: "api", Rate: 20, Per: time.Minute}, 0)
-	here.Declare(among(1, func(_ int, message []byte) {
+	here.Declare(connectedView(1, func(_ int, message []byte) {
 		if err := there.Compare(message, "a", 0); err != nil {
 			fmt.Println(err)
 		}
@@ -72,7 +72,7 @@ func Example() {
 }
 
 func TestOtherAlgorithmAtSameVersionIsRefused(t *testing.T) {
-	r, _ := logged()
+	r, _ := newLoggedRegistry()
 	first := Limit{Name: "api", Rate: 10, Per: time.Minute, Version: 3}
 	another := Limit{Name: "api", Algorithm: bucket.TokenBucket, Rate: 10, Per: time.Minute, Version: 3}
 	require.NoError(t, r.Add(first, 0))
@@ -110,7 +110,7 @@ func TestOtherAlgorithmAtSameVersionIsRefused(t *testing.T) {
 }
 
 func TestIntendedDifferenceIsNoConflict(t *testing.T) {
-	r, lines := logged()
+	r, lines := newLoggedRegistry()
 	const day = 1
 	for _, l := range []Limit{
 		{Name: "window", Rate: 10, Per: time.Minute},
@@ -131,9 +131,9 @@ func TestIntendedDifferenceIsNoConflict(t *testing.T) {
 		{Name: "tiers", Rate: 40, Per: time.Minute, Varies: true},
 	} {
 		require.NoError(t, r.Add(l, 0))
-		other, _ := logged()
+		other, _ := newLoggedRegistry()
 		require.NoError(t, other.Add(l, 0))
-		for _, message := range told(other) {
+		for _, message := range declaredMessages(other) {
 			require.NoError(t, r.Compare(message, "other", 0))
 		}
 	}
@@ -142,7 +142,7 @@ func TestIntendedDifferenceIsNoConflict(t *testing.T) {
 }
 
 func TestLatestDeclarationIsCompared(t *testing.T) {
-	r, lines := logged()
+	r, lines := newLoggedRegistry()
 	for i, rate := range []int64{10, 20, 20, 10, 10} {
 		require.NoError(t, r.Add(Limit{Name: "api", Rate: rate, Per: time.Minute}, 0))
 		require.EqualValues(t, []int{0, 1, 1, 2, 2}[i], r.Conflicts())
@@ -150,8 +150,8 @@ func TestLatestDeclarationIsCompared(t *testing.T) {
 	require.Len(t, lines(), 1)
 }
 
-func TestConflictsTakeBoundedMemoryAndFewLines(t *testing.T) {
-	r, lines := logged()
+func TestMemoryAndLogOfConflictsAreBounded(t *testing.T) {
+	r, lines := newLoggedRegistry()
 	now := int64(time.Hour)
 	add := func(i int, rate int64, version uint64) {
 		require.NoError(t, r.Add(Limit{Name: fmt.Sprint("user ", i), Rate: rate, Per: time.Minute, Version: version}, now))
@@ -191,10 +191,10 @@ func TestConflictsTakeBoundedMemoryAndFewLines(t *testing.T) {
 }
 
 func TestDeclarationsAreSentToMembersInTurn(t *testing.T) {
-	r, _ := logged()
+	r, _ := newLoggedRegistry()
 	var turns []int
 	tell := func(members int) {
-		r.Declare(among(members, func(member int, _ []byte) { turns = append(turns, member) }))
+		r.Declare(connectedView(members, func(member int, _ []byte) { turns = append(turns, member) }))
 	}
 	tell(2)
 	require.Empty(t, turns, "there is nothing to tell")
@@ -209,8 +209,8 @@ func TestDeclarationsAreSentToMembersInTurn(t *testing.T) {
 }
 
 func TestDeclarationsRestWhenEachMemberHasThem(t *testing.T) {
-	r, _ := logged()
-	v := among(2, func(int, []byte) {})
+	r, _ := newLoggedRegistry()
+	v := connectedView(2, func(int, []byte) {})
 	one := Limit{Name: "one", Rate: 1, Per: time.Second}
 	require.NoError(t, r.Add(one, 0))
 	<-r.Changed()
@@ -228,7 +228,7 @@ func TestDeclarationsRestWhenEachMemberHasThem(t *testing.T) {
 }
 
 func TestDeclaredLimitsArriveUnchanged(t *testing.T) {
-	r, _ := logged()
+	r, _ := newLoggedRegistry()
 	var limits []Limit
 	for i := range 1000 {
 		l := Limit{
@@ -239,7 +239,7 @@ func TestDeclaredLimitsArriveUnchanged(t *testing.T) {
 		require.NoError(t, r.Add(l, 0))
 	}
 	require.NoError(t, r.Add(Limit{Name: "varies", Rate: 1, Per: time.Second, Varies: true}, 0))
-	messages := told(r)
+	messages := declaredMessages(r)
 	require.Greater(t, len(messages), 2)
 	var got []Limit
 	for _, message := range messages {
@@ -278,7 +278,7 @@ func FuzzLimits(f *testing.F) {
 			return
 		}
 		require.LessOrEqual(t, 10*len(limits), len(message))
-		r, _ := logged()
+		r, _ := newLoggedRegistry()
 		require.NoError(t, r.Add(Limit{Name: "api", Rate: 1}, 0))
 		require.NoError(t, r.Compare(message, "other", 0))
 		var again []byte

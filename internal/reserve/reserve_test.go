@@ -24,7 +24,7 @@ type fake struct {
 	source  wire.Source // source of its denials
 	err     error
 	markers map[bucket.ID]bool
-	told    []call
+	calls   []call
 	shared  func(*wire.Ask) bucket.Result // decides instead of markers, if set
 }
 
@@ -51,7 +51,7 @@ func (f *fake) Do(_ context.Context, _ wire.Op, a *wire.Ask, r *wire.Result) err
 	return f.err
 }
 
-func (f *fake) DoInBackground(op wire.Op, a *wire.Ask) { f.told = append(f.told, call{op, a.Units}) }
+func (f *fake) DoInBackground(op wire.Op, a *wire.Ask) { f.calls = append(f.calls, call{op, a.Units}) }
 
 var limit = &bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 100, Per: 2 * time.Minute}
 
@@ -64,7 +64,7 @@ func (f *fake) make() *Reservation {
 	return v
 }
 
-func TestReservationKnowsWhenItsWindowBegan(t *testing.T) {
+func TestReservationHasStartOfItsWindow(t *testing.T) {
 	f, v, a := newFake(""), new(Reservation), ask()
 	a.Began = f.cfg.Clock.Monotonic()
 	f.Make(v, a, &wire.Result{Result: bucket.Result{Allowed: true, ResetAfter: time.Minute}, Age: 20 * time.Second})
@@ -81,11 +81,11 @@ func TestSettleReplacesEstimateByActualCost(t *testing.T) {
 	} {
 		f := newFake("")
 		require.NoError(t, f.make().Settle(t.Context(), limit, actual))
-		require.Equal(t, want, f.told, "%d of 10", actual)
+		require.Equal(t, want, f.calls, "%d of 10", actual)
 	}
 	f := newFake("")
 	require.NoError(t, f.make().Cancel(t.Context(), limit))
-	require.Equal(t, []call{{wire.OpRefund, 10}}, f.told)
+	require.Equal(t, []call{{wire.OpRefund, 10}}, f.calls)
 	require.Equal(t, Stats{Made: 1, Canceled: 1, UnitsReturned: 10}, f.Stats())
 }
 
@@ -102,13 +102,13 @@ func TestReservationIsSettledOnceBeforeExpiry(t *testing.T) {
 		time.Sleep(limit.Per)
 		require.ErrorIs(t, late.Settle(t.Context(), limit, 4), env.ErrExpired)
 		require.Empty(t, late.Text())
-		require.Len(t, f.told, 1)
+		require.Len(t, f.calls, 1)
 		time.Sleep(2 * time.Second)
 		require.Equal(t, Stats{Made: 2, Settled: 1, Unsettled: 1, UnitsReturned: 6}, f.Stats())
 	})
 }
 
-func TestOneHolderOfTextSettles(t *testing.T) {
+func TestOnlyOneHolderOfTextSettles(t *testing.T) {
 	secret := []byte("sixteen bytes...")
 	f := newFake("eu", secret)
 	v, other, opened := f.make(), newFake("eu", secret), new(Reservation)
@@ -120,8 +120,8 @@ func TestOneHolderOfTextSettles(t *testing.T) {
 	require.NoError(t, opened.Settle(t.Context(), limit, 4))
 	require.ErrorIs(t, v.Settle(t.Context(), limit, 4), ErrSettled)
 	require.ErrorIs(t, opened.Settle(t.Context(), limit, 4), ErrSettled)
-	require.Empty(t, f.told)
-	require.Equal(t, []call{{wire.OpRefund, 6}}, other.told)
+	require.Empty(t, f.calls)
+	require.Equal(t, []call{{wire.OpRefund, 6}}, other.calls)
 	require.Equal(t, Stats{Made: 1, Carried: 1}, f.Stats())
 }
 
@@ -138,7 +138,7 @@ func TestFailedSettleOfCarriedReservationCanBeRetried(t *testing.T) {
 	require.NoError(t, v.Settle(t.Context(), limit, 4))
 }
 
-func TestTextOfAnotherUseIsForeign(t *testing.T) {
+func TestTextForAnotherUseIsForeign(t *testing.T) {
 	secret := []byte("sixteen bytes...")
 	f := newFake("eu", secret)
 	text := f.make().Text()
@@ -179,9 +179,9 @@ func TestReservationLivesAsLongAsItsUnitsCount(t *testing.T) {
 	}
 }
 
-// newClerk returns a fake whose time of day is ahead by a duration. Several fakes share the store of
+// newFakeAhead returns a fake whose time of day is ahead by a duration. Several fakes share the store of
 // their markers, and use the same monotonic clock as the time of the store.
-func newClerk(ahead time.Duration, markers *bucket.Store) *fake {
+func newFakeAhead(ahead time.Duration, markers *bucket.Store) *fake {
 	f := newFake("", []byte("sixteen bytes..."))
 	clock := f.cfg.Clock
 	f.cfg.Clock = env.NewClock(func() time.Time { return time.Now().Add(ahead) })
@@ -194,7 +194,7 @@ func TestMarkerOutlastsTextOnSlowClock(t *testing.T) {
 	const behind = markerSlack - time.Second
 	synctest.Test(t, func(t *testing.T) {
 		markers := bucket.NewStore(10, bucket.Salt{})
-		f, slow := newClerk(0, markers), newClerk(-behind, markers)
+		f, slow := newFakeAhead(0, markers), newFakeAhead(-behind, markers)
 		v := f.make()
 		text := v.Text()
 		require.NoError(t, v.Cancel(t.Context(), limit))
@@ -202,6 +202,6 @@ func TestMarkerOutlastsTextOnSlowClock(t *testing.T) {
 		opened := new(Reservation)
 		require.NoError(t, slow.Open(opened, ask(), text))
 		require.ErrorIs(t, opened.Cancel(t.Context(), limit), ErrSettled)
-		require.Empty(t, slow.told)
+		require.Empty(t, slow.calls)
 	})
 }

@@ -57,7 +57,7 @@ func TestTextOpensOnlyForItsUse(t *testing.T) {
 	}
 }
 
-func TestBoxWithoutSecretsOpensItsOwn(t *testing.T) {
+func TestBoxWithoutSecretsOpensItsOwnTexts(t *testing.T) {
 	b := sealed.New(nil)
 	got, err := b.Open(1, ad, b.Seal(1, ad, plain))
 	require.NoError(t, err)
@@ -65,7 +65,7 @@ func TestBoxWithoutSecretsOpensItsOwn(t *testing.T) {
 }
 
 // Two texts of one record differ, so that a client cannot compare what they contain.
-func TestNoTwoTextsAreEqual(t *testing.T) {
+func TestTextsOfSameRecordDiffer(t *testing.T) {
 	b := sealed.New([][]byte{old})
 	first, second := b.Seal(1, ad, plain), b.Seal(1, ad, plain)
 	require.NotEqual(t, first, second)

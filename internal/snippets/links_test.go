@@ -95,7 +95,7 @@ func TestLinksLeadToFilesAndHeadings(t *testing.T) {
 }
 
 // Each test that a document names, in a code span or by -run or -bench of a command, exists.
-func TestDocumentsNameTestsThatExist(t *testing.T) {
+func TestTestsInDocumentsExist(t *testing.T) {
 	declared := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark|Example)\w*)\(`)
 	exists := make(map[string]bool)
 	walkFiles(t, "_test.go", func(_ string, text []byte) {

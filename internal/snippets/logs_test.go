@@ -28,7 +28,7 @@ var levels = map[string]string{"Debug": "debug", "Info": "info", "Warn": "warn",
 // plainFields are the fields that the document does not list for each line.
 var plainFields = []string{"error", "addr", "member", "path", "retry", "limit", "version", "client", "id", "unlogged"}
 
-func TestLogLinesAreThoseOfTheDocument(t *testing.T) {
+func TestDocumentListsAllLogLines(t *testing.T) {
 	documented := make(map[string][]string) // fields, by level and message
 	root, err := snippets.Root()
 	require.NoError(t, err)

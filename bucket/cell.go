@@ -34,7 +34,7 @@ type Result struct {
 	Allowed    bool
 	Limit      int64         // usable units of the limit: Rate, or Burst for the buckets, less the Keep of the ask
 	Remaining  int64         // number of remaining whole units, less the Keep of the ask; at least zero
-	RetryAfter time.Duration // zero if allowed; else the time until the same ask, or after a Debit an ask of one unit, could be admitted
+	RetryAfter time.Duration // zero if allowed; else the time until the same ask could be admitted, or, after a Debit, an ask of one unit
 	ResetAfter time.Duration // time until Limit units are available, as described above
 	Receipt    Receipt       // identifies the units for Refund, after a Take that was allowed or a Debit
 }

@@ -7,9 +7,9 @@ package bucket
 //
 // The part matters more than the time. Otherwise keys of a monthly limit, each asked for
 // once, would replace keys that a limit of a minute denies. Because of the eighth power, a
-// count of which half is used has the same weight as a count of which all is used and which
-// recovers 256 times as soon. In a version that forgot the count that recovers first, a flood
-// evicted all of 100 denied keys.
+// half-used count that recovers in 256 minutes weighs as much as a used-up count that recovers
+// in one minute. In a version that forgot the count that recovers first, a flood evicted all of
+// 100 denied keys.
 //
 // The lightest count of a sample can have a large weight if few counts have a small weight.
 // So while more than half of the lightest count is used, the sample grows. After that, trim
@@ -34,7 +34,7 @@ const (
 	neighbours = 2       // number of neighbouring shards that are searched for such a count
 	bulk       = 4       // counts of other limits are sheltered if at least 1/bulk of the counts of a shard belong to one limit
 	shelter    = 1 << 16 // factor for the weight of a sheltered count: even a sheltered count with a Per of a minute then outweighs other counts with a Per of a month
-	sought     = 32      // number of counts that are searched for a count that is not sheltered; at least a quarter are not, and (3/4)^32 is 10^-4
+	sought     = 32      // number of counts that are searched for a count that is not sheltered; at least a quarter of all counts are not, so the search fails with a probability of (3/4)^32, or 10^-4
 
 	// vain is a flag in the hand of a shard. The flag is set after the neighbours of the
 	// shard were searched in vain, and cleared when a sample of the shard has a lighter count

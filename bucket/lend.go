@@ -18,10 +18,11 @@ import (
 //     spent. The term ends before the window.
 //   - A log records them in an entry at the end of the term. Units that are taken until then belong to
 //     the same entry. So the log is too strict by at most one term, which is at most a 256th of Per.
-//   - A level falls as if the units had been spent at once. So the other units in the level must not
-//     drain before the term ends, whatever is refunded in the meantime. If they would, the difference is
-//     charged on top, and drains during the term. It is at most a 32nd of the capacity of the limit, or
-//     for a share, of the limit that the share belongs to.
+//   - A level drains from the time of the loan on, but the units may be spent at the end of the term.
+//     The level stays high enough if the other units in it are at least the amount that drains during
+//     the term, whatever is refunded in the meantime. If there are fewer other units, the difference is
+//     charged on top, and drains during the term. The charge is at most a 32nd of the capacity of the
+//     limit, or for a share, of the limit that the share belongs to.
 //
 // A refund must not treat lent units that may be unspent as usage. These units are described
 // by a Lease too: their number, and the time for which they may be spent. A refund without a
@@ -35,7 +36,7 @@ type Lease struct {
 
 const (
 	lentPart    = 8   // a lease has at most 1/lentPart of the remaining units, so that no borrower gets all of them
-	leastLent   = 2   // units: fewer are not worth a lease, and the last units are not lent
+	leastLent   = 2   // minimum number of units of a lease: fewer are not worth a lease, and the last units of a limit are not lent
 	aheadPart   = 256 // the newest entry of a log is at most 1/aheadPart of Per ahead of now
 	drainedPart = 32  // at most 1/drainedPart of the capacity of a level drains in a term
 )

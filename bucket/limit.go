@@ -60,12 +60,12 @@ func (l *Limit) IsBucket() bool { return l.Algorithm.isBucket() }
 // share belongs to. It bounds debts, because a debt may be as large as the whole limit.
 type Limit struct {
 	Algorithm Algorithm
-	Rate      int64         // units ...
-	Per       time.Duration // ... per this long; 0 for InFlight
+	Rate      int64         // number of units per Per; for InFlight, number of units that may be held at once
+	Per       time.Duration // time in which Rate units are granted or recover; 0 for InFlight
 	Burst     int64         // capacity of TokenBucket and LeakyBucket; Rate if zero
-	Version   uint64        // version of the rules that the limit is from; the higher version judges
-	Whole     int64         // capacity of the limit that this is a share of; zero if it is neither a share nor a timer (TimerLimit)
-	Start     int64         // FixedWindow: the start of the calendar's window that the ask is for. SlidingWindow: the start of any of its windows, which follow each other by Per. Zero: windows start at the first ask of the key
+	Version   uint64        // version of the rules that contain the limit; the limit with the higher version judges
+	Whole     int64         // capacity of the limit of which this limit is a share; zero if this limit is neither a share nor a timer (TimerLimit)
+	Start     int64         // FixedWindow: the start of the calendar window of the ask. SlidingWindow: the start of any window, because the windows follow each other by Per. Zero: windows start at the first ask of the key
 
 	// Durable makes snapshots contain the counts of this limit. Decisions do not depend on
 	// it.

@@ -21,10 +21,10 @@ type Count struct {
 
 	partial bool
 	changed bool
-	age     uint64 // age of the time of the cell
+	age     uint64 // age of the field at of the cell
 	ahead   uint64 // how far the newest entry of a log is ahead of now; if not 0, age is 0
 	x, y    uint64 // fields of the cell; for a log, y is the time from the oldest to the newest entry
-	entries []byte // entries of a log, as in a log; the time of the first entry is 0
+	entries []byte // entries in the format of a log; the time of the first entry is 0
 }
 
 // Partial reports whether c contains only the end of a SlidingLog: the entries after a Mark.
@@ -165,9 +165,9 @@ func (c *Count) exportLog(v cell, g *log, now int64, received Mark, most int) (m
 // uncollected. Import records no change.
 //
 // Import stores all used units of c, even if they exceed what its Limit allows: that Limit may
-// be a share of the limit by which they were spent. The further units are spent as in Debit,
-// up to the maximum of the larger of the limits of c and of the stored count. If no units are
-// used then and the stored count has no uncollected units, the count is removed. If the stored
+// be a share of the limit by which they were spent. The further units are spent as in Debit, but
+// the larger limit, of c or of the stored count, determines how many units are dropped. If no units
+// are used then and the stored count has no uncollected units, the count is removed. If the stored
 // count has not recovered and its limit has a higher Version than the limit of c, the stored
 // limit continues to judge, and c is converted to it once.
 //

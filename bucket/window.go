@@ -108,7 +108,7 @@ func (l *Limit) alignedStart(now int64) int64 {
 // spanSliding returns how long after c.at the last unit has slid out, or zero if no units are
 // used.
 func (l *Limit) spanSliding(c cell) uint64 {
-	y, last := c.y, l.per()-1 // the time until the window ends, less a nanosecond
+	y, last := c.y, l.per()-1 // last is the time until the window ends, less a nanosecond
 	if c.x > 0 {
 		y, last = c.x, last+l.per()
 	}

@@ -26,10 +26,10 @@ type Statement struct {
 	Demand   int64 // recent demand, in units per 1,000 seconds
 	Usual    int64 // Demand, averaged over several windows
 	Holding  int64 // number of units that the sender has in all
-	Forgot   bool  // the sender does not know which units of its own the receiver has
+	Forgot   bool  // the sender does not know how many of its own units the receiver has
 
 	// The following fields are about units that the sender has granted.
-	Answers    int64         // Number of the statement that this answers, 0 for none
+	Answers    int64         // Number of the statement that this statement answers, 0 for none
 	Granted    int64         // units that the receiver may have from now on
 	Used       int64         // number of the additional units in Granted that are already spent
 	LastNumber int64         // highest Number that the sender has received; also stated if Forgot is set
@@ -318,9 +318,9 @@ func reportEvery(l *bucket.Limit) int64 { return min(max(int64(l.Per)/10, 1e9), 
 // not follow the demand within a Per, and a shorter time would follow chance.
 func recentSpan(l *bucket.Limit) float64 { return min(max(float64(l.Per)/8, 100e6), 1e9) }
 
-// usualSpan returns the same time for the usual demand. If the windows of all regions are
-// exhausted, each region asks in bursts when the next window begins. In this case, only the
-// demand over several windows differs between the regions.
+// usualSpan returns the time in which usual demand fades to about a third. If the windows of all
+// regions are exhausted, each region asks in bursts when the next window begins. In this case, only
+// the demand over several windows differs between the regions.
 func usualSpan(l *bucket.Limit) float64 { return min(max(4*float64(l.Per), 1e9), 20e9) }
 
 // measure updates both averages of the demand, in which past asks fade exponentially. Units

@@ -99,7 +99,7 @@ func appendRanges(b []byte, move uint64, ranges Ranges) []byte {
 
 const (
 	idBytes       = 16
-	maxItemsBytes = 3 // maximum size of the number of items, in bytes
+	maxItemsBytes = 3 // maximum encoded size of the number of items, in bytes
 )
 
 func appendID(b []byte, id bucket.ID) []byte {

@@ -83,7 +83,7 @@ type Time struct{ Now, Monotonic int64 }
 type holding struct {
 	id      bucket.ID
 	whole   bucket.Limit // latest numbers of the limit, without a Keep
-	part    bucket.Limit // part of whole that judges asks
+	part    bucket.Limit // the part of the limit that judges asks
 	keep    int64        // Keep of the last ask that had one
 	until   int64        // monotonic time at which part must be computed again
 	asked   int64        // number of units that were asked for
@@ -91,10 +91,10 @@ type holding struct {
 	largest int64        // largest ask that was denied since the last visit
 	queued  bool         // whether the holding is in the next batch
 
-	held     int64     // units of this region: part, and the units that are promised or to be passed on
+	held     int64     // units of this region: the units of part, the promised units, and the units in passing
 	accounts []account // one for each index in regions; the account of this region is not used
 	counted  int64     // number of asked units at the last update of demand, with uncollected units
-	demand   float64   // recent demand in units per second, as of at
+	demand   float64   // recent demand in units per second, at the last update
 	usual    float64   // demand, averaged over several windows
 	at       int64     // monotonic time of the last update of demand and usual
 	lacked   int64     // monotonic time of the last denial, or of the last call of Lacks
@@ -110,7 +110,7 @@ type holding struct {
 	keepTill int64 // monotonic time until which these units are reserved
 
 	index  int   // index in holdingShard.all
-	unsure bool  // created when the holding of the id may have been forgotten
+	unsure bool  // whether this holding was added when an earlier holding of the id may have been forgotten
 	copied int64 // monotonic time at which the holding was copied from another node
 }
 
@@ -158,8 +158,9 @@ func NewHoldings(regions *Regions, self Member, store *bucket.Store, t Time) *Ho
 }
 
 // Forgotten records that the holdings of this region are lost, or may be. The other regions must
-// state the units that they have of this region. An id without a holding has no units until they
-// have done so for the id, or until all of them were heard and all earlier grants have ended.
+// state the units that they have of this region. An id without a holding has no units until all
+// other regions have stated their units of the id, or until all other regions have been heard and
+// all earlier grants have ended.
 func (h *Holdings) Forgotten(t Time) {
 	h.tick(t)
 	h.mu.Lock()

@@ -11,7 +11,7 @@ import (
 type Arrival struct {
 	From      Member
 	Authority Ranges // ranges over which the frame transfers authority; nil without a transfer, or if the transfer arrived before. A node that takes the authority calls Review
-	Complete  bool   // all counts that From owed by scans have arrived
+	Complete  bool   // all counts that From owed this node since the last Owe have arrived
 	Leaving   bool   // From is leaving, and transfers its authority
 }
 
@@ -384,10 +384,10 @@ func agesOf(l *bucket.Limit, now int64) ages {
 }
 
 // importTotal imports a copy with a single origin without a merge, and reports whether it did.
-// The copy must be whole, and have used units of an origin other than this node. This node must
-// have no tallies of the count, except for an earlier total of the same origin, no uncollected
-// change of it, and no need to pass on the units to the holder. Nearly all copies meet these
-// conditions.
+// The copy must be whole, and have used units of an origin other than this node. On this node, the
+// count must have no uncollected change, and no tally except for an earlier total of the same
+// origin. In addition, this node must not have to pass on the units to the holder. Nearly all copies
+// meet these conditions.
 func (x *arriving) importTotal(id bucket.ID, c *bucket.Count) bool {
 	t := &x.seen[0]
 	used := c.Used(x.now)

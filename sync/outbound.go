@@ -60,9 +60,9 @@ type flight struct {
 	number      uint64 // 0 if no frame is in flight
 	at          int64  // stream time at which the frame was built
 	items       []item
-	more        []int   // items that are a piece of a log and are followed by more pieces
+	more        []int   // indexes of the items that are a piece of a log and are followed by more pieces
 	marks       []piece // the marks that logs have on the member once the frame has been applied
-	marked      []int   // for each mark, the index of the item
+	marked      []int   // for each element of marks, the index of the item
 	transfers   []transfer
 	complete    bool
 	wantsCounts bool

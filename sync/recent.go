@@ -15,7 +15,7 @@ const recentFor = time.Minute
 // no entry is deleted because of its age. The zero recent is empty.
 type recent[V any] struct {
 	latest, older map[bucket.ID]V
-	began         int64 // when the first entry of latest was set
+	began         int64 // time at which the first entry of latest was set
 }
 
 // get returns the value of an id.

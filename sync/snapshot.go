@@ -44,7 +44,7 @@ type Snapshot struct {
 	cursor  uint64 // cursor of the next piece of the store
 	scanned bool   // all pieces of the store have been read
 	ids     []bucket.ID
-	mark    bucket.Mark // the log of the first of ids is written up to mark
+	mark    bucket.Mark // the log of ids[0] is written up to this mark
 	beside  review
 	block   []byte
 	itemIDs []byte

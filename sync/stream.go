@@ -26,8 +26,8 @@ type Roles interface {
 	// stand-in, which may be this node. Answers returns 0 if no such member is reachable.
 	Answers(id bucket.ID) Member
 	// Targets appends the members that receive the state of id from this node. This node has
-	// authority over id, stands in for it, or has a copy and leaves. The targets are successors,
-	// joiners and the next owner, but never this node.
+	// authority over id, stands in for the member with authority, or has a copy and leaves. The
+	// targets are successors, joiners and the next owner, but never this node.
 	Targets(dst []Member, id bucket.ID) []Member
 }
 
@@ -60,7 +60,7 @@ type Stream struct {
 	resets    *resets
 	holdings  *Holdings    // nil if there are no other regions
 	whenReset ResetHook    // may be nil
-	bases     recent[base] // frame that brought each log, unless the log has changed since
+	bases     recent[base] // the frame that brought each log; no entry for a log that has changed since
 
 	cursor int // position of CollectPart
 
@@ -411,7 +411,7 @@ func (s *Stream) Sweep(now int64) {
 		case !s.isRecovered(t, now):
 			s.recordExpired(id, now)
 		case s.hasRefunds(id):
-			l.drop(id) // the refunds may be of units that any member has spent
+			l.drop(id) // all tallies of id, because the refunds may belong to units of any origin
 		default:
 			l.remove(int32(l.swept))
 			s.fold(id)

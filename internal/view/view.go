@@ -38,7 +38,7 @@ type View struct {
 	mute       []int64        // the monotonic time since which the member has been stalled or not reached, so that nothing was sent to it; 0 for other members
 	doubled    []bool         // whether the member has been mute for doubleAfter, or is away: another member receives the copies as well
 	Healed     int64          // the monotonic time at which a missing member was last reached again, 0 if never
-	back       []uint64       // names' hashes of the members that were missing and came back lately; 0 stands for unknown members
+	back       []uint64       // hashes of the names of the members that were missing and came back lately; 0 stands for unknown members
 	Met        int64          // the monotonic time at which this node first knew of other members, or knew of them again after its removal from the roster; 0 if never
 	Hashes     []uint64       // for each of Members: the hash of its name
 	Named      map[uint64]int // index in Members by the hash of the name

@@ -323,8 +323,8 @@ func recentSpan(l *bucket.Limit) float64 { return min(max(float64(l.Per)/8, 100e
 // the demand over several windows differs between the regions.
 func usualSpan(l *bucket.Limit) float64 { return min(max(4*float64(l.Per), 1e9), 20e9) }
 
-// measure updates both averages of the demand, in which past asks fade exponentially. Units
-// between a collection of the store and recordSpent are missing for a moment.
+// measure updates both averages of the demand, in which past asks fade exponentially. Units that
+// the store has collected, and recordSpent has not recorded yet, are missing for a moment.
 func (h *Holdings) measure(x *holding, monotonic int64) {
 	since := float64(max(1, monotonic-x.at))
 	asked := max(x.counted, x.asked+max(0, h.store.Uncollected(x.id)))

@@ -12,11 +12,11 @@ import (
 
 // Holdings contains the units of Global limits that this region has. A region starts with its
 // initial part of each limit. It grants units of this part to other regions, and receives units of
-// their parts. Granted units are subtracted here before the grant is stated. If some of them are
-// already spent, the spent units move with the grant. A region never grants received units, which
-// return to the region that granted them. The account between two regions does not depend on any
-// other region. So the units of all regions sum to the limit at most, and each region uses only the
-// units that it has.
+// their parts. Granted units are subtracted here before the grant is stated. They are unspent, except
+// in a bucket, where spent units can move with the grant (release). A region never grants received
+// units, which return to the region that granted them. The account between two regions does not
+// depend on any other region. So the units of all regions sum to the limit at most, and each region
+// uses only the units that it has.
 //
 // A grant has a term. The region that has received a grant renews it while the units are needed,
 // returns units that are not needed, and loses the rest when the term ends. The region that has
@@ -65,7 +65,7 @@ const (
 	ExchangeEvery = 100 * time.Millisecond
 	// answerTimeout is the time after which a statement without an answer is made again.
 	answerTimeout = int64(2 * time.Second)
-	// longestRefusal is the maximum time between two requests that are refused.
+	// longestRefusal is the maximum time from a refused request to the next request.
 	longestRefusal = int64(5 * time.Second)
 	// validFor is the time for which a part must remain valid to be set in the store, or
 	// to stay there when the holding is visited. Holdings are visited more often than

@@ -11,7 +11,7 @@ import (
 type Arrival struct {
 	From      Member
 	Authority Ranges // ranges over which the frame transfers authority; nil without a transfer, or if the transfer arrived before. A node that takes the authority calls Review
-	Complete  bool   // all counts that From owed this node since the last Owe have arrived
+	Complete  bool   // all counts that From has owed this node so far (Stream.Owe) have arrived
 	Leaving   bool   // From is leaving, and transfers its authority
 }
 

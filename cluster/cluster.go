@@ -48,20 +48,21 @@ type Cluster interface {
 	// contain nodes of other regions, and of the methods of Handler only Serve is called for them.
 	Region(name string) Peer
 	// Announce sets the state that this node announces: Joining (the state when it starts), Serving or
-	// Leaving. When Announce returns, View shows the state, and Changed is called. The members that
-	// this node is connected to learn the state about a network latency later, and other members by
-	// gossip. In a cluster of more than 9 members, each member passes the state on within some 50 ms,
-	// and shows the state in its view after some 100 µs for each member of the cluster. Announce may be
-	// called from the first call of Changed on, also within Changed, and once Start has returned.
-	// Announce returns an error for any other state, and before Start, after Leave and after Close.
+	// Leaving. View shows the state when Announce returns, and Changed is called before that or soon
+	// after. The members that this node is connected to learn the state about a network latency later,
+	// and other members by gossip. In a cluster of more than 9 members, each member passes the state on
+	// within some 50 ms, and shows the state in its view after some 100 µs for each member of the
+	// cluster. Announce may be called from the first call of Changed on, also within Changed, and once
+	// Start has returned. Announce returns an error for any other state, and before Start, after Leave
+	// and after Close.
 	//
 	// A node that was removed from the roster while alive, because a side of a partition forgot it or
 	// another member answered at its address, comes back without a call of Announce. It is Joining
 	// again, because other members may now hold its counts. Member.Epoch counts these returns.
 	Announce(s State) error
 	// Forget removes a dead member from the roster of this node, and of every node to which gossip spreads
-	// the tombstone.
-	// Forget returns an error if name is not in the roster or not dead, before Start and after Close.
+	// the tombstone. It returns an error if name is not in the roster or not dead, before Start and after
+	// Close.
 	Forget(name string) error
 	// Leave removes this node from the rosters of the other members. Until Close, the node continues to
 	// send requests, and to answer those of its region. Leave returns an error if gossip has not spread
@@ -139,8 +140,8 @@ type Peer interface {
 	// that granted units too late can take them back.
 	Send(request []byte)
 	// Delay returns the scheduling delay that the member reported last: how long the process of the
-	// member was ready to run, and did not run. Pongs carry the delay. It is zero for a region, and
-	// before the first pong. The member may have started just before the connection began, and have
+	// member was ready to run, and did not run. Pongs carry the delay. Delay returns zero for a region,
+	// and before the first pong. The member may have started just before the connection began, and have
 	// measured little. So after a pong in the first second of a connection, Delay returns at least a
 	// second. After a member freezes, Delay still returns the last report.
 	Delay() time.Duration

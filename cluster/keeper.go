@@ -55,7 +55,7 @@ func (k *keeper) takeReady() []*link {
 }
 
 // run handles events and appointments until ctx is done, and then closes the connections of all links. It
-// does not close connections to other regions, and accepted connections.
+// does not close connections to other regions or accepted connections.
 func (k *keeper) run(ctx context.Context) {
 	timer := time.NewTimer(never)
 	defer timer.Stop()

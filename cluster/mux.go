@@ -156,7 +156,7 @@ func (m *mux) accept() {
 			unlogged++
 		}
 		if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
-			// A member may be waiting, so an unidentified connection is closed.
+			// A member may wait for a descriptor, so an unidentified connection is closed.
 			if out := m.pending.evict(); out != nil {
 				m.refuse(out.conn, reasonCrowded, err)
 			}

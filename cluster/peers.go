@@ -297,9 +297,9 @@ func (p *peers) redialFormer(peer hello) {
 }
 
 // wereAliveTogether reports whether two members that advertise the same address were alive at the same
-// time: the last answer of the first member arrived more than idleWait after this node met the second. A
-// balancer or a translated address then leads to both, and an answer of the second member does not prove
-// that the first has ended.
+// time: the last answer of the first member arrived more than idleWait after this node met the second
+// member, or began if the second member is this node. A balancer or a translated address then leads to
+// both, and an answer of the second member does not prove that the first has ended.
 func (p *peers) wereAliveTogether(name, other string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -14,7 +14,7 @@ const (
 	// maxPending bounds the unanswered asks of a connection, including those whose askers
 	// have given up.
 	maxPending = 64 << 10
-	// maxPendingBytes bounds the bytes of their requests.
+	// maxPendingBytes bounds the bytes of the requests of these asks.
 	maxPendingBytes = 16 << 20
 	// lateFor is how long a session waits for an answer after its asker has given up.
 	lateFor = 10 * time.Second

@@ -52,8 +52,8 @@ type Config struct {
 	Seed [16]byte
 	// Secrets has at most 16 secrets of 16, 24 or 32 bytes each. The first secret encrypts
 	// gossip. Any secret that both sides have authenticates a peer connection and, without
-	// TLS, puts the connection under TLS 1.3 by a key pair of the secret. Without secrets, any
-	// host that reaches the port can join, so Bind must be a loopback address.
+	// TLS, puts the connection under TLS 1.3 by a key pair of the secret. Without secrets, any host
+	// that reaches the port can join, so Bind must be a loopback address, unless Network is set.
 	Secrets [][]byte
 	// RegionSecrets has, for each of Regions, the secrets that only this region and the other region
 	// share: 16, 24 or 32 bytes each, at most 16 for a region, and together with Secrets at most 64.

@@ -18,7 +18,7 @@ import (
 func TestPassedRecordsAreSentTogether(t *testing.T) {
 	for name, c := range map[string]struct {
 		pause    time.Duration // from one record to the next
-		messages int           // at most
+		messages int           // maximum number of messages
 	}{
 		"records that arrive at once":  {0, 2},
 		"a record in each millisecond": {time.Millisecond, 7},

@@ -148,7 +148,7 @@ func TestMuxSurvivesLackOfFileDescriptors(t *testing.T) {
 			}
 			l.backlog <- conns[i]
 		}
-		time.Sleep(2 * time.Second) // the accepts after 0, 5, 15, 35, 75, 155, 315, 635 and 1275 ms
+		time.Sleep(2 * time.Second) // accept is called after 0, 5, 15, 35, 75, 155, 315, 635 and 1275 ms
 		synctest.Wait()
 		require.EqualValues(t, 9, l.failed.Load())
 		require.Equal(t, 2, log.countLines("accepting a connection failed; trying again"))

@@ -22,9 +22,9 @@ const (
 	proofTokens             // tokens follow, which are bound to the connection under Config.TLS
 )
 
-// With proofKeys, the dialler's ClientHello offers a nonce and the key ids of the secrets that it
-// accepts, as protocols of ALPN, the preferred one first. HKDF derives a key id from the secret and the
-// nonce, so an eavesdropper does not see which connections use one secret. The listener selects the
+// With proofKeys, the dialler's ClientHello offers protocols of ALPN: a nonce, and then the key ids of the
+// secrets that the dialler accepts, the preferred secret first. HKDF derives a key id from the secret and
+// the nonce, so an eavesdropper does not see which connections use one secret. The listener selects the
 // first key id of a secret that it accepts too. Both sides then present the certificate of this secret,
 // and compare the public key of the other side with their own. So two nodes in adjacent stages of a
 // rotation always have a secret in common, whichever of them dials. If an attacker removes key ids, so

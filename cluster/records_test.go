@@ -200,7 +200,7 @@ func TestRecordIsBoundedBeforeAllocation(t *testing.T) {
 		require.LessOrEqual(t, len(listener.records.in.buf), firstIntake)
 	}
 
-	// An endless hello, in records of the smallest size, and one large record.
+	// The hello is longer than the bound. Its records have the smallest size, a small size or the largest size.
 	id := identity{secrets: secrets("0123456789abcdef")}
 	for _, size := range []int{1, 100, maxRecord} {
 		for _, dials := range []bool{false, true} {

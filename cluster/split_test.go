@@ -150,7 +150,7 @@ func TestRostersAgreeWithin15sAfterSplit(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		n, left int           // members, and how many of them are on the first side
-		forget  time.Duration // ten times as long on the smaller side, and twenty for tombstones
+		forget  time.Duration // Config.Forget: a smaller side waits ten times as long, and tombstones last twenty times as long
 		lasts   time.Duration
 		shownBy string // the cases of the default run that show the same; empty for a case of the default run
 	}{

@@ -194,7 +194,7 @@ func TestRowsConverge(t *testing.T) {
 			nodes[i] = NewConnectivity(name)
 			nodes[i].SetMembers(names)
 		}
-		var tables [][]Row // in transit: they may arrive late and repeatedly
+		var tables [][]Row // the rows that nodes have sent, which may arrive late and repeatedly
 		var id uint64
 		now := time.Unix(1000, 0)
 		pick := rapid.IntRange(0, len(names)-1)

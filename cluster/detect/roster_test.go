@@ -142,11 +142,11 @@ func TestRostersConverge(t *testing.T) {
 func TestTickForgetsDeadMembers(t *testing.T) {
 	for _, c := range []struct {
 		name      string
-		living    []string // serve, beside the node itself, b
-		joined    []string // live, and do not serve yet
-		dead      []string // served
-		stillborn []string // died before they served
-		kept      []string // the dead that the roster must keep
+		living    []string // members that serve, besides the node b itself
+		joined    []string // members that are alive, and do not serve yet
+		dead      []string // members that served before they died
+		stillborn []string // members that died before they served
+		kept      []string // dead members that the roster must keep
 		after     time.Duration
 	}{
 		{name: "a larger side after Forget", living: []string{"a", "c"}, dead: []string{"d"}, after: testForget},
@@ -190,7 +190,7 @@ func TestPauseDoesNotForgetMembers(t *testing.T) {
 	r.RecordDeath("a", dawn)
 	before := dawn.Add(testForget / 4)
 	thawed := before.Add(10 * testForget)
-	r.RecordDeath("c", thawed) // since the thaw
+	r.RecordDeath("c", thawed) // after the pause
 	r.SkipPause(10*testForget, thawed)
 	r.Tick(before, thawed, onlyOnSide("b"))
 	require.Equal(t, []string{"a", "b", "c"}, memberNames(r))

@@ -86,7 +86,7 @@ func TestFormerNeighborIsWatchedFor5s(t *testing.T) {
 		ms      int
 		event   string
 		watched bool
-		proven  bool // in the row of this node
+		proven  bool // the row of this node lists the connection
 	}{
 		{10, "", true, true}, {5001, "", true, true}, {5010, "", false, false},
 		{6000, "watches", true, false}, {6001, "pong", true, true}, {8999, "", true, true}, {9000, "", false, false},

@@ -71,7 +71,7 @@ func (r *Ring) ArcsWith(member string, n int, visit func(first, last uint64)) {
 }
 
 // visitAfter calls visit with the hashes after point, up to and including last. It calls visit twice if
-// these hashes pass the greatest hash, and does not call visit if point equals last.
+// this range wraps around at the greatest hash, and does not call visit if point equals last.
 func visitAfter(point, last uint64, visit func(first, last uint64)) {
 	switch {
 	case point < last:

@@ -1,6 +1,6 @@
 // Package ring implements consistent hashing: every hash has one owner among the members of a
 // cluster. When a member joins, about 1/n of the hashes move, all of them to the new member.
-// When a member leaves, no other hashes move than those of this member.
+// When a member leaves, only the hashes of this member move.
 //
 // All nodes that know the same members build the same ring. The order in which a node learned
 // of the members does not matter.

@@ -174,7 +174,7 @@ func requireNoError(t *testing.T, called string, err error) {
 	ensure(t, err == nil, "%s: %v", called, err)
 }
 
-// expect reports an error unless a condition holds.
+// expect reports an error if a condition does not hold.
 func expect(t *testing.T, holds bool, format string, args ...any) {
 	t.Helper()
 	if !holds {
@@ -182,7 +182,7 @@ func expect(t *testing.T, holds bool, format string, args ...any) {
 	}
 }
 
-// ensure ends the test with an error unless a condition holds.
+// ensure fails the test at once if a condition does not hold.
 func ensure(t *testing.T, holds bool, format string, args ...any) {
 	t.Helper()
 	if !holds {
@@ -331,7 +331,7 @@ func (n *node) await(what string, ok func(v *cluster.View) bool) {
 	}
 }
 
-// announce makes n announce s, and checks that the view of n shows it.
+// announce makes n announce s, and checks that the view of n shows s as the state of n.
 func (n *node) announce(s cluster.State) {
 	n.t.Helper()
 	requireNoError(n.t, fmt.Sprintf("Announce(%v)", s), n.Announce(s))

@@ -55,7 +55,8 @@ func (c *Connectivity) Connections(names []string) Connections {
 	return result
 }
 
-// indexes returns the sorted indexes of the members with these ids. It skips the ids that are not in o.
+// indexes returns the indexes of the members with the given ids, in ascending order. It skips ids that are
+// not in o.
 func (o *order) indexes(ids []uint64) []int {
 	if len(ids) == 0 {
 		return nil

@@ -278,8 +278,8 @@ func (c *Connectivity) setConnected(m *contact, connected bool) (changed bool) {
 	return c.updateRow() || m.isConnected() != was
 }
 
-// SetRefused records whether the host of a member refuses connections. SetRefused ignores a
-// connected member, whose host accepts connections.
+// SetRefused records whether the host of a member refuses connections. It has no effect if the member is
+// connected, because the host then accepts connections.
 func (c *Connectivity) SetRefused(name string, refused bool) (changed bool) {
 	m := c.members[name]
 	if m == nil || m.refused == refused || m.connected {

@@ -21,8 +21,8 @@ const (
 type Record struct {
 	Name, Addr, Region string
 	Born               int64  // Unix nanoseconds, by the clock of the member
-	Epoch              uint64 // only the member may raise it: above the epoch of each tombstone that it answers
-	Turn               uint64 // only the member may raise it: with each announcement
+	Epoch              uint64 // raised by the member above the epoch of each tombstone that it answers; no other node changes it
+	Turn               uint64 // incremented by the member with each announcement; no other node changes it
 	Announced          State  // the last state that the member has announced
 	// Gone is the time at which the member left, was replaced or was forgotten, or zero. Messages
 	// contain the time since then instead.

@@ -44,8 +44,8 @@ const (
 // of all members become equal: the order, the path and the number of times that records arrive do
 // not matter. Without a total order, two members could keep different records forever. The roster
 // keeps a tombstone of a member that is gone, so that no node without the tombstone can add the
-// member again. Only the member itself can return: the member answers its tombstone with a greater
-// epoch. So no other node may increment Epoch or Turn.
+// member again. Only the member itself can return, by answering the tombstone with a greater epoch. So
+// no other node may increment Epoch or Turn.
 type Roster struct {
 	self    string
 	forget  time.Duration
@@ -293,8 +293,8 @@ func (e *Entry) IsDead(now time.Time) bool { return !e.Alive && !now.Before(e.de
 // tombstones. The argument before is the time of the previous Tick. onSide reports whether a member is
 // on the side of this node. It must report true for this node.
 //
-// A side is compared with the set of members that it misses. The side includes the members that have
-// joined it. If the side has not been smaller than this set for the duration Config.Forget, it forgets
+// A side is compared with the set of members that it misses. Members that have joined the side belong to
+// it. If the side has not been smaller than this set for the duration Config.Forget, it forgets
 // the members that have been dead for that duration. Otherwise it forgets a member that has been dead for
 // smallPatience times that duration. When a partition heals, a small side connects to the missing members
 // in turn: it may stop being smaller with the first of them, while the remaining members are about to

@@ -11,8 +11,8 @@ const TimerTolerance = 2 * time.Millisecond
 //
 // The process reports its checks. If a check runs more than TimerTolerance after it was due, the process
 // did not run between these two times. It has then neither written a request nor read a response. So a
-// late check does not end any wait, unless the previous check was late too. Otherwise waits would never
-// end in a process whose checks are all late.
+// late check does not end any wait, unless the previous check was late too. Otherwise a process whose
+// checks are all late would never end a wait.
 //
 // Each time is a duration since a moment that is the same for all calls. The zero RunningClock has no
 // check planned. A RunningClock is not safe for concurrent use.

@@ -209,9 +209,9 @@ func (m *contact) arrange(now time.Time) (changed bool) {
 // IsSparse reports whether this node does not watch all members.
 func (c *Connectivity) IsSparse() bool { return c.sparse }
 
-// IsWatched reports whether this node watches a member. chosen reports whether this node has chosen
-// the member. A node also watches members that it has not chosen: members that have chosen to watch
-// the node and, for lingerTime, connected members that it had chosen before.
+// IsWatched reports whether this node watches a member, and whether it has chosen the member itself. A
+// node also watches members that it has not chosen: members that have chosen to watch the node and, for
+// lingerTime, connected members that it had chosen before.
 func (c *Connectivity) IsWatched(name string) (watched, chosen bool) {
 	m := c.members[name]
 	if m == nil {

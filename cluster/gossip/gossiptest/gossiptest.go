@@ -52,7 +52,7 @@ func (s Sender) Header() []byte {
 	return append([]byte{TypeLabel, byte(len(s.Label))}, s.Label...)
 }
 
-// Packet returns a message as a packet.
+// Packet returns the packet that carries a message.
 func (s Sender) Packet(message []byte) []byte {
 	if s.Key != nil {
 		message = s.Encrypt(message, []byte(s.Label))
@@ -102,7 +102,7 @@ func Ping(node string) []byte {
 	return Message(TypePing, Fields{"SeqNo": 7, "Node": node, "SourceAddr": []byte{127, 0, 0, 1}, "SourcePort": 9})
 }
 
-// Alive returns the report that a serving member is alive.
+// Alive returns a message that reports a serving member as alive.
 func Alive(name string, seed [16]byte) []byte {
 	meta := Message(0, Fields{"v": 1, "a": name + ".example:9", "r": "", "s": seed[:], "b": 1, "e": 0, "n": 0, "t": 1})[1:]
 	return Message(TypeAlive, Fields{

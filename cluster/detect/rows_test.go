@@ -40,7 +40,7 @@ func TestRowsOutOfBoundsAreRefused(t *testing.T) {
 }
 
 // Each hop refuses a row with a number above the bound, and closes the connection.
-func TestOwnRowNumberExceedsReceivedNumberUpToBound(t *testing.T) {
+func TestOwnRowNumberExceedsReceivedNumber(t *testing.T) {
 	c := connected("a")
 	for _, number := range []uint64{5, maxRowNumber} {
 		c.Merge("a", []Row{{About: MemberID("self"), Number: number}})

@@ -365,25 +365,43 @@ func keysOf(owner *weir.Limiter, so int) (keys []string) {
 	return keys
 }
 
-// The stand-in is connected to the owner, and the asker is not. The stand-in must not
-// execute a refund that it has forwarded, because the owner may have executed it or may
-// do so later. If both members execute a debit, one of the two debits is refunded.
-func TestForwardedRefundsAndDebitsCountOnce(t *testing.T) {
+// The stand-in is connected to the owner, and the asker is not. The stand-in must not execute a refund or
+// a strike that it has forwarded, because the owner may have executed it or may do so later. If both
+// members execute a debit, one of the two debits is refunded.
+func TestForwardedRefundsDebitsAndStrikesCountOnce(t *testing.T) {
 	t.Parallel()
-	const limit, spent, units = 100, 50, 30
+	const limit, spent, units, late = 100, 50, 30, 40 * time.Millisecond
+	const tooMany = limit - spent + 1
+	refund := func(t *testing.T, l *weir.Limiter, key string) {
+		require.NoError(t, l.Refund(t.Context(), key, units))
+	}
+	debit := func(t *testing.T, l *weir.Limiter, key string) {
+		_, err := l.Debit(t.Context(), key, units)
+		require.NoError(t, err)
+	}
+	deny := func(t *testing.T, l *weir.Limiter, key string) {
+		require.False(t, allowed(t, l, key, tooMany).Allowed)
+	}
 	for name, c := range map[string]struct {
 		there, back time.Duration
-		debits      bool
+		change      func(t *testing.T, l *weir.Limiter, key string)
 		left        int
+		denials     int64 // number of denials that ban a key, 0 for no ban
 	}{
-		"a refund, its answer is late": {0, 40 * time.Millisecond, false, limit - spent + units},
-		"a refund that is late":        {40 * time.Millisecond, 0, false, limit - spent + units},
-		"a debit, its answer is late":  {0, 40 * time.Millisecond, true, limit - spent - units},
-		"a debit that is late":         {40 * time.Millisecond, 0, true, limit - spent - units},
+		"a refund, its answer is late": {0, late, refund, limit - spent + units, 0},
+		"a refund that is late":        {late, 0, refund, limit - spent + units, 0},
+		"a debit, its answer is late":  {0, late, debit, limit - spent - units, 0},
+		"a debit that is late":         {late, 0, debit, limit - spent - units, 0},
+		"a strike, its answer is late": {0, late, deny, 0, 3},
+		"a strike that is late":        {late, 0, deny, 0, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inEachWorld(t, 3, algorithms, nil, func(t *testing.T, w *world, algorithm weir.Algorithm) {
-				ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: algorithm, Rate: limit, Per: 24 * time.Hour})
+				l := weir.Limit{Name: "test", Algorithm: algorithm, Rate: limit, Per: 24 * time.Hour}
+				if c.denials > 0 {
+					l.Ban = weir.Ban{Denials: c.denials, Within: time.Hour, For: weir.BanLengths{time.Hour}}
+				}
+				ls := w.limiters(t, l)
 				keys := keysOf(ls["b"], 10)
 				requireAdmits(t, spent, ls, keys, spent, "b")
 				time.Sleep(200 * time.Millisecond) // the copies are there
@@ -392,18 +410,17 @@ func TestForwardedRefundsAndDebitsCountOnce(t *testing.T) {
 				w.network.SetLink("b", "c", weirtest.Link{Latency: c.back})
 				time.Sleep(1300 * time.Millisecond) // a has detected that the link is down, and does not yet ask through c
 				for _, key := range keys {
-					if c.debits {
-						_, err := ls["a"].Debit(t.Context(), key, units)
-						require.NoError(t, err)
-					} else {
-						require.NoError(t, ls["a"].Refund(t.Context(), key, units))
-					}
+					c.change(t, ls["a"], key)
 				}
 				time.Sleep(200 * time.Millisecond)
 				w.network.Heal()
 				w.ready(t, w.names...)
 				time.Sleep(time.Second)
 				for _, key := range keys {
+					for denial := int64(2); denial <= c.denials; denial++ { // a has sent the strike of the first denial
+						deny(t, ls["b"], key)
+						require.Equal(t, denial == c.denials, peek(t, ls["b"], key).Banned, "%v, %s, denial %d", algorithm, key, denial)
+					}
 					require.Equal(t, c.left, ask(t, ls, key, limit, "b"), "%v, %s", algorithm, key)
 				}
 			})

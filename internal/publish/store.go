@@ -296,7 +296,7 @@ func (s *Store) put(p entry, timeOfDay, now int64) (news []entry, err error) {
 			values, live = values-1, live-held.size()
 		}
 		if values >= maxValues || live+p.size() > maxBytes {
-			return nil, fmt.Errorf("value: %w for %q beside %d values with %d bytes: withdraw some; the maximum is %d values with %d bytes", ErrFull, p.Name, values, live, maxValues, maxBytes)
+			return nil, fmt.Errorf("value: %w for %q beside %d values with %d bytes: withdraw some values; the maximum is %d values with %d bytes", ErrFull, p.Name, values, live, maxValues, maxBytes)
 		}
 	}
 	return s.insert([]entry{p}, now), nil

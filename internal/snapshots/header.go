@@ -71,7 +71,7 @@ type rawHeader struct {
 // append encodes the header without its tag, in the order in which readRaw reads it.
 func (h *Header) append(salt, id []byte) ([]byte, error) {
 	if len(h.Node) > maxText || len(h.Build) > maxText {
-		return nil, fmt.Errorf("weir: a snapshot's node name has %d bytes, and its build %d: use at most %d", len(h.Node), len(h.Build), maxText)
+		return nil, fmt.Errorf("weir: a snapshot's node name has %d bytes, and its build has %d bytes: use at most %d bytes for each", len(h.Node), len(h.Build), maxText)
 	}
 	b := append([]byte(magic), version, 0)
 	if h.Sealed {

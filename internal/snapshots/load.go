@@ -21,7 +21,7 @@ type found struct {
 }
 
 // errForeign is the error of a snapshot of another cluster or region.
-var errForeign = errors.New("weir: the snapshot is of another cluster or region: give each a place of its own")
+var errForeign = errors.New("weir: the snapshot is of another cluster or region: give each cluster and region a place of its own")
 
 // Load loads those snapshots of all nodes that this node must load (mustLoad), unless this node
 // has joined a cluster that has been up for GraceFor or longer. An error does not stop the node: unreadable
@@ -115,7 +115,7 @@ func (s *Snapshots) loadAll(ctx context.Context) (loaded int, newest time.Time) 
 		s.countRefused(1)
 		s.cfg.Log.Error("a snapshot was refused; its counts before the damage were loaded, and the previous snapshot of its node is loaded too, if there is one", "member", node, "counts", counts, "error", err)
 		if errors.Is(err, ErrOtherSecret) || errors.Is(err, ErrNoSecret) || errors.Is(err, ErrLaterVersion) {
-			why := fmt.Errorf("the snapshot of node %q cannot be read, and is not to be replaced: %w", node, err)
+			why := fmt.Errorf("this node writes no snapshot, because it must not replace the snapshot of node %q, which it cannot read: %w", node, err)
 			s.shut.Store(&why)
 		}
 		return err

@@ -66,3 +66,22 @@ func TestReceiptOfPreviousResetIsVoid(t *testing.T) {
 		require.False(t, r.Allowed, "a debit that was not counted is not Allowed, so that a late result is not refunded")
 	}
 }
+
+func TestTakesTogetherWaitAsLongAsSingleTake(t *testing.T) {
+	o, _ := newOwner()
+	v, now := sideOf(5, 0, 1), int64(time.Hour)
+	a := wire.Ask{ID: bucket.ID{Hi: 1 << 63, Lo: 2}, Limit: &bucket.Limit{Algorithm: bucket.LeakyBucket, Rate: 10, Per: time.Second, Burst: 10}, Partition: wire.FairShare, Units: 1}
+	var single wire.Result
+	o.Do(v, view.AsSelf, wire.OpTake, &a, now, &single)
+	require.True(t, single.Allowed)
+	wait := a
+	wait.Units, wait.Wait = 1, wire.Wait{Ticket: 1, Waiting: 1}
+	o.Do(v, view.AsSelf, wire.OpWait, &wait, now, new(wire.Result))
+	a.Units = 1
+	o.Do(v, view.AsSelf, wire.OpTake, &a, now, &single)
+	require.False(t, single.Allowed)
+	together := make([]wire.Result, 1)
+	o.TakeAll(v, view.AsSelf, []wire.Ask{a}, now, new(Room), together)
+	require.Equal(t, single.RetryAfter, together[0].RetryAfter)
+	require.Equal(t, single.ResetAfter, together[0].ResetAfter)
+}

@@ -127,13 +127,15 @@ func (o *Owner) TakeAll(v *view.View, as view.Standing, asks []wire.Ask, now int
 	default:
 		o.counts.TakeAll(s.takes, now, answers)
 	}
+	taken := 0
 	for i := range results {
 		if r := &results[i]; !r.Banned && r.Source != wire.FailedClosed && !(r.Ahead > 0 && asks[i].Shadow) {
-			r.Result, answers = answers[0], answers[1:]
+			r.Result = answers[taken]
 			r.Age = time.Duration(now - int64(r.Receipt))
 			if r.Ahead > 0 && closed {
-				denyBehind(r.Ahead, asks[i].Limit, &r.Result)
+				denyBehind(r.Ahead, s.takes[taken].Limit, &r.Result)
 			}
+			taken++
 			o.capRetryAfter(asks[i].ID, &r.Result, now)
 			r.RetryAfter = v.RetryAfter(as, r.Source, r.RetryAfter)
 		}

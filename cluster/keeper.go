@@ -59,6 +59,7 @@ func (k *keeper) takeReady() []*link {
 func (k *keeper) run(ctx context.Context) {
 	timer := time.NewTimer(never)
 	defer timer.Stop()
+	var planned time.Time // when timer fires; zero if it has fired or no link is open
 	for {
 		select {
 		case <-ctx.Done():
@@ -68,6 +69,7 @@ func (k *keeper) run(ctx context.Context) {
 			return
 		case <-k.wake:
 		case <-timer.C:
+			planned = time.Time{}
 		}
 		for _, l := range k.takeReady() {
 			k.handle(l, event(l.events.Swap(0)))
@@ -78,8 +80,11 @@ func (k *keeper) run(ctx context.Context) {
 			u.handleDue(now)
 			k.plan(u)
 		}
-		if len(k.open) > 0 {
-			timer.Reset(time.Until(k.open[0].next))
+		// A Reset of a pending timer makes the runtime visit all its timers, and most events plan nothing
+		// earlier.
+		if len(k.open) > 0 && !k.open[0].next.Equal(planned) {
+			planned = k.open[0].next
+			timer.Reset(time.Until(planned))
 		}
 	}
 }

@@ -57,12 +57,11 @@ func (n *Network) addEvent(t time.Time, link int, exact bool, e event) {
 // armTimer sets the timer to the first event. The caller must hold n.mu.
 func (n *Network) armTimer(at time.Duration) {
 	a := &n.agenda
-	d := at - time.Since(a.start)
-	if a.timer == nil {
-		a.timer = time.AfterFunc(d, n.runEvents)
-		return
+	if a.timer != nil {
+		a.timer.Stop()
 	}
-	a.timer.Reset(d)
+	// A Reset of the pending timer would make the runtime visit all timers of the bubble.
+	a.timer = time.AfterFunc(at-time.Since(a.start), n.runEvents)
 }
 
 // runEvents executes the events that are due.

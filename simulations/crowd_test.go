@@ -29,7 +29,10 @@ const (
 	idleMessages = 60
 	idleBytes    = 6000
 	busyMessages = 200 // in the five seconds after an event
-	healMessages = 400 // after a heal, when each side receives the rows of the other side
+	// A member that starts at the same time as n others learns of each of them, in about three
+	// messages, within five seconds.
+	startMessagesPerMember = 0.7
+	healMessages           = 400 // after a heal, when each side receives the rows of the other side
 )
 
 // leastMessages is more than the datagrams that a member sends in a second, and less than its pings

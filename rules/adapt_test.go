@@ -20,6 +20,7 @@ func TestAdaptErrorsHavePlaceAndRemedy(t *testing.T) {
 		"{latency: 0.1ms}":                  "rules.yaml:5:20: latency is 0.1ms: use 1ms to 5m0s",
 		"{latency: 6m}":                     "rules.yaml:5:20: latency is 6m: use 1ms to 5m0s",
 		"{latency: 1s, slow: 0%}":           "rules.yaml:5:30: slow is 0%: use at least 0.1%",
+		"{latency: 1s, slow: 0}":            "rules.yaml:5:30: slow is 0: use a percentage, like 0%",
 		"{latency: 1s, errors: 0.01%}":      "rules.yaml:5:32: errors is 0.01%: use at least 0.1%",
 		"{latency: 1s, errors: 5}":          "rules.yaml:5:32: errors is 5: use a percentage, like 5%",
 		"{latency: 1s, min: 0.5%}":          "rules.yaml:5:29: min is 0.5%: use at least 1%",

@@ -156,6 +156,7 @@ func TestErrorHasPositionAndSuggestion(t *testing.T) {
 		{"a part that is no percentage", "name: api\nloss: 0.5", `limits.yaml:2:7: loss is 0.5: use a percentage, like 50%`},
 		{"more than everything", "name: api\nloss: 150%", `limits.yaml:2:7: loss is 150%: use 0% to 100%`},
 		{"a percentage without its sign", "name: api\nloss: 80", `limits.yaml:2:7: loss is 80: use a percentage, like 80%`},
+		{"a zero without its sign", "name: api\nloss: 0", `limits.yaml:2:7: loss is 0: use a percentage, like 0%`},
 		{"a percentage that is none", "name: api\nloss: some%", `limits.yaml:2:7: loss is "some%": use a percentage, like 0.1%`},
 		{"several at once, in their order", "rate: 0\nper: 1\nnme: api", "limits.yaml:1:1: name is missing\nlimits.yaml:1:7: rate is 0: use 1 to 1000\nlimits.yaml:2:6: per is 1: add a unit, like 1s or 1ms\nlimits.yaml:3:1: unknown field \"nme\": did you mean \"name\"?"},
 

@@ -335,10 +335,10 @@ func (v Value) Duration(low, high time.Duration) time.Duration {
 	return d
 }
 
-// Percent reads a percentage, such as 0.1%, as 0.001. Only 0 needs no percent sign.
+// Percent reads a percentage, such as 0.1%, as 0.001. 0 needs its percent sign, too.
 func (v Value) Percent() float64 {
 	text := v.plain()
-	if text == "" || text == "0" {
+	if text == "" {
 		return 0
 	}
 	digits, ok := strings.CutSuffix(text, "%")

@@ -10,8 +10,8 @@ import (
 
 const chartFolder = "helm/weir"
 
-// A chart contains all rendered files, because the chart is packed without the rest of
-// the project.
+// The chart contains copies of all files that it renders, because it is packed without the
+// rest of the project.
 func TestChartFilesEqualThoseOfContrib(t *testing.T) {
 	for _, name := range []string{"weir.rules.yaml", "dashboard.json"} {
 		want, err := os.ReadFile(filepath.Join("../contrib/prometheus", name))

@@ -8,20 +8,21 @@ import (
 )
 
 const (
-	leastUsed  = 97 // minimum number of used units of a hundred units of the limit, while all regions send requests
-	leastMoved = 90 // minimum number of used units of a hundred units, in the region to which demand has moved
+	leastUsed  = 97 // minimum percentage of the units that are used while all regions send requests
+	leastMoved = 90 // minimum percentage of the units that are used in the region to which demand has moved
 	// mostLate is the fraction of the checks of the Global limit that may take longer than
-	// a round trip to another region, in addition to the fraction of the checks of the
-	// Regional limit that do.
+	// a round trip to another region. The fraction of the checks of the Regional limit that
+	// take so long is added.
 	mostLate = 0.01
 	// minRoundTrip is the minimum round trip to another region.
 	minRoundTrip = 2 * oneWay
-	// settling is the time that regions need to reach each other again after a heal, with
-	// some seconds between attempts to connect.
+	// settling is the time that regions need to reach each other again after a heal. They
+	// pause between attempts to connect.
 	settling = 2 * time.Second
 )
 
-// withCut, in place of deployed, judges the windows that contain a moment of a cut.
+// withCut is the guarantee that judges the windows with a moment of a cut. It has the number of
+// deployed, because a run with regions has no deploys.
 const withCut = deployed
 
 func (m *monitor) judgeRegions(over int64) *findings {

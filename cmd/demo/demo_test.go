@@ -130,9 +130,8 @@ func requireGone(t *testing.T, pids map[int]bool) {
 	}, "processes left over, of %v", pids)
 }
 
-// running reports whether a process runs. A process that has ended, and waits for a
-// parent that does not wait for it, does not run. In a container, children without a
-// parent may wait so.
+// running reports whether a process runs. A zombie, for which no parent waits, does not run. In
+// a container, a child may become a zombie if its parent has ended.
 func running(pid int) bool {
 	if syscall.Kill(pid, 0) != nil {
 		return false
@@ -157,8 +156,8 @@ func TestShortRunKeepsPromisesAndLeavesNoProcess(t *testing.T) {
 	require.Len(t, d.pids, 8, "three gateways, one that joins and leaves, a deploy of three, and a replacement")
 }
 
-// A fleet without copies forgets the counts that a crash takes, so its verdict must find
-// this.
+// A fleet without copies loses counts by a crash, so its verdict must report a broken
+// promise.
 func TestCrashWithoutCopiesBreaksPromise(t *testing.T) {
 	testenv.SkipUnlessFull(t, "TestVerdict and TestFullestWindowIsFound, which find the reset; README.md shows the command")
 	var d *demo
@@ -211,8 +210,8 @@ func TestServeEndsWithCtrlC(t *testing.T) {
 	require.NoDirExists(t, filepath.Dir(file))
 }
 
-// The killed demo cannot end its gateways: the system and the gateways do this, and one
-// of the gateways is frozen.
+// The killed demo cannot end its gateways. The system and the gateways end them, even though
+// one gateway is frozen.
 func TestDeathOfDemoEndsEveryProcess(t *testing.T) {
 	t.Parallel()
 	d := startDemo(t)

@@ -21,7 +21,7 @@ import (
 type happening struct {
 	step
 	from   int64 // when it began, in Unix nanoseconds
-	seenBy int64 // when all gateways that are up had seen it; never if they have not
+	seenBy int64 // when all gateways that are up had seen it; the constant never if they have not
 }
 
 // fleet is the set of gateways. Its methods are safe for concurrent use, unless their
@@ -36,7 +36,7 @@ type fleet struct {
 	per      time.Duration
 	token    string        // token for the admin API of the gateways
 	timeout  time.Duration // maximum time that a check waits for other gateways
-	served   bool          // it runs until Ctrl-C, with a page whose buttons cut and slow links
+	served   bool          // the demo runs until Ctrl-C, with a page whose buttons cut and slow links
 
 	// The fields below are zero except in a soak.
 	Endurance               // the Endurance of each gateway that a soak starts
@@ -57,7 +57,7 @@ type fleet struct {
 	cut      int           // number of connections that were ended
 	saved    int64         // time until which all admissions are in the snapshots that the gateways left when they stopped
 
-	// Only open and then one change at a time use the fields below.
+	// Only open uses the fields below, and later one step at a time.
 	sites    []Site // indexed by gateway
 	releases []func()
 	rules    rulesFile
@@ -95,8 +95,8 @@ func (f *fleet) regionName(gateway int) string {
 	return f.regions[f.region(gateway)]
 }
 
-// hold chooses the sites of all gateways, and holds them, so that no other process gets
-// one while its gateway restarts. It is called once.
+// hold chooses the sites of all gateways, and holds their addresses, so that no other
+// process gets an address while its gateway restarts. hold is called once.
 func (f *fleet) hold() (err error) {
 	for i := range f.sites {
 		for _, addr := range []*string{&f.sites[i].Bind, &f.sites[i].HTTP, &f.sites[i].Admin} {
@@ -166,10 +166,11 @@ func (f *fleet) launch(inc *incarnation) error {
 	return nil
 }
 
-// follow starts the service of a gateway, polls it and handles its reports until it no
-// longer serves, and waits for the end of its process. An error that the gateway returns
-// is a broken promise. An error because the process has ended is not. The calls have no
-// timeout, because a gateway may be frozen. They end when the method stop ends the process.
+// follow starts the service of a gateway, polls the gateway and handles its reports until
+// the gateway no longer serves, and waits for the end of its process. An error that the
+// gateway returns is a broken promise. An error because the process has ended is not. The
+// calls have no timeout, because a gateway may be frozen. They end when the method stop
+// ends the process.
 func (f *fleet) follow(inc *incarnation, s Settings) {
 	err := inc.process.Call("Gateway.Start", s, new(int))
 	if err == nil {
@@ -271,8 +272,8 @@ func (f *fleet) settle(at int64) {
 // f.mu.
 func (f *fleet) isSettled() bool { return f.isSettledSince(0, never-1) }
 
-// isSettledSince reports whether, at the time now, all gateways have seen the last step for
-// at least the duration a. The caller must hold f.mu.
+// isSettledSince reports whether, at the time now, at least the duration a has passed since
+// all gateways saw the last step. The caller must hold f.mu.
 func (f *fleet) isSettledSince(a time.Duration, now int64) bool {
 	last := len(f.happened) - 1
 	return last < 0 || f.happened[last].seenBy <= now-int64(a)

@@ -60,7 +60,7 @@ type Endurance struct {
 
 // Report is the view that a gateway has of the cluster at some time.
 type Report struct {
-	At      int64  // time of this view
+	At      int64  // time of this view, in Unix nanoseconds
 	Name    string // name of its node
 	Members []seen
 	Owns    int // number of clients that the node owns, by its ring
@@ -110,8 +110,8 @@ const timeout = 100 * time.Millisecond
 // readyPath is the path at which a gateway reports whether it is ready for traffic.
 const readyPath = "/ready"
 
-// lookInterval is the pause between two reports of a gateway. The figures in them are at
-// most statsInterval older, because they cost a hundred times as much as the members.
+// lookInterval is the pause between two reports of a gateway. The figures in a report are
+// up to statsInterval older than its members, because figures cost a hundred times as much.
 const (
 	lookInterval  = 10 * time.Millisecond
 	statsInterval = 100 * time.Millisecond

@@ -33,15 +33,15 @@ func (g *Gateway) Measure(_ int, f *Figures) error {
 	return nil
 }
 
-// tolerance is how much a figure may grow from the first to the last third of a soak: by
-// part of its early value, and by more.
+// tolerance is the growth of a figure that is allowed from the first to the last third of
+// a soak.
 type tolerance struct {
 	name string
 	unit int64 // unit of the printed value
 	of   func(*Figures) int64
-	part float64
-	more int64
-	why  string // printed unit, and the reason for the growth
+	part float64 // allowed growth, as a fraction of the early value
+	more int64   // further allowed growth
+	why  string  // printed unit, and the reason for the growth
 }
 
 const mib = 1 << 20

@@ -1,12 +1,12 @@
 // Demo starts a cluster of gateways as processes on this machine, sends real HTTP traffic
-// through all of them, adds a gateway and removes it, restarts all, changes their rules,
-// kills one, freezes another, and compares the answers that clients received with the
-// promises of Weir. With -regions, it starts gateways in several regions that share
+// through all of them, adds a gateway and removes it, restarts all gateways, changes their
+// rules, kills a gateway, freezes another, and compares the answers that clients received
+// with the promises of Weir. With -regions, it starts gateways in several regions that share
 // limits, moves the traffic from one region to another, and cuts a region off.
 //
-// main.go contains a run from its start to its verdict, whose steps monitor.go executes.
-// The steps are planned in plan.go, and for regions in regions.go, and applied to the
-// gateways in fleet.go and steps.go. network.go contains the links between regions, and
+// main.go contains a run from its start to its verdict. plan.go plans its steps, and
+// regions.go those of a run with regions. monitor.go executes the steps, and fleet.go and
+// steps.go apply them to the gateways. network.go contains the links between regions, and
 // gateway.go the process of a gateway. Clients send requests in traffic.go; tally.go
 // keeps the answers, and verdict.go, claims.go and windows.go judge them. view.go and
 // screen.go show the run. With -serve, serve.go and panorama.go show a page instead of a

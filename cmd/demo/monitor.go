@@ -21,7 +21,7 @@ type monitor struct {
 	options options
 	round   int                             // round of a soak, from 1
 	coming  []step                          // steps that have not happened yet; view reads them with fleet.mu held
-	draw    func(*rand.Rand) func() account // used by startTraffic
+	draw    func(*rand.Rand) func() account // returns a function that draws the account of each request
 }
 
 func newMonitor(o options, told *screen) *monitor {
@@ -84,8 +84,8 @@ func (m *monitor) act(ctx context.Context, now time.Time) (over bool, err error)
 	return false, m.do(ctx, next)
 }
 
-// gatewayColumns are the columns of the table of gateways, about the answers within a time. The
-// last column shows the members that each gateway can see.
+// gatewayColumns are the columns of the table of gateways. They show the answers of the last second.
+// The last column shows the members that each gateway can see.
 var gatewayColumns = []column{
 	{"#", 4, 0, func(r row) string { return r.m.name(r.inc.gateway) }},
 	{"process", 8, 8, func(r row) string { return r.pid() }},
@@ -190,9 +190,9 @@ func percent(n, all int) string {
 	return strconv.Itoa((100*n+all/2)/all) + "%"
 }
 
-// sights returns the states that a gateway sees of the members of its region, by the number
-// of their gateway. A number has several states until a dead member is removed from the
-// roster. The caller must hold m.mu.
+// sights returns the members of a gateway's region as the gateway sees them: the number of
+// each gateway, with the states of its members. A number has several states until a dead
+// member is removed from the roster. The caller must hold m.mu.
 func (m *monitor) sights(inc *incarnation) line {
 	if !inc.hasCondition(joining, up, leaving) {
 		return line{}.add(dim, unknown)
@@ -216,8 +216,8 @@ func (m *monitor) sights(inc *incarnation) line {
 	return l
 }
 
-// demand returns a line for each region, with a bar of the units that it granted of the
-// Global limit. The caller must hold m.mu.
+// demand returns a line for each region, with a bar of the units of the Global limit that
+// the region has granted. The caller must hold m.mu.
 func (m *monitor) demand(answers []answer, over time.Duration, now time.Time) []line {
 	granted := m.tally.answersSince(now.Add(-m.per).UnixNano())
 	all := []line{line{}.add(dim, "region           asks/s  granted of the Global limit in the last "+m.per.String())}

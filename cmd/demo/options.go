@@ -25,7 +25,7 @@ type options struct {
 // only a few contain no fault.
 var leastDuration = 8 * time.Second
 
-// mostRequests is the maximum number of answers for the verdict, in about 300 MB.
+// mostRequests is the maximum number of answers that are kept for the verdict, in about 300 MB.
 const mostRequests = 3_000_000
 
 const usage = `Weir's demo: gateways as processes on this machine, HTTP traffic through all of
@@ -63,7 +63,7 @@ func parse(args []string, help io.Writer) (options, error) {
 	}
 	given := map[string]bool{}
 	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
-	unless := func(name string, value any) { // given
+	unless := func(name string, value any) { // sets the value of a flag that was not given
 		if !given[name] {
 			_ = flags.Set(name, fmt.Sprint(value))
 		}

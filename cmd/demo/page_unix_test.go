@@ -162,7 +162,7 @@ func (b *browser) click(selector string) {
 	b.do(chromedp.Click(chromedp.CSS(selector)))
 }
 
-// likes sets preferences that the page finds.
+// likes sets the preferences of the user: a colour scheme, and reduced motion.
 func (b *browser) likes(scheme string) {
 	b.t.Helper()
 	_, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{

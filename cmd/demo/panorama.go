@@ -17,7 +17,7 @@ import (
 // end is slowed, a round trip takes less than timeout, so that checks are slow but exact.
 const slowBy = 25 * time.Millisecond
 
-// maxKept is the maximum number of records of a kind that newest keeps.
+// maxKept is the maximum number of records of a kind that the function newest keeps.
 const maxKept = 100
 
 // panorama is the view of the whole fleet on its page: the gateways as the demo knows
@@ -68,7 +68,7 @@ func (p *panorama) Watch(ctx context.Context, limit, key string) (page.Watched, 
 	return w, nil
 }
 
-// hasView reports whether the view of a gateway counts. The caller must hold f.mu.
+// hasView reports whether the page uses the view of a gateway. The caller must hold f.mu.
 func hasView(inc *incarnation) bool { return inc.hasCondition(up, joining) && inc.report.Page != nil }
 
 // speaker returns the gateway that is connected to the most gateways that are up, or nil
@@ -90,8 +90,8 @@ func (f *fleet) speaker() (first *incarnation) {
 }
 
 // sides returns a number for each gateway: 1 if the gateway is up and the speaker is
-// connected to it, 2 if it is up and the speaker is not, and otherwise 0. If no gateway has
-// a 2, all numbers are 0. A cut has two sides. The caller must hold f.mu.
+// connected to it, 2 if it is up and the speaker is not connected to it, and otherwise 0. If
+// no gateway has a 2, all numbers are 0. A cut has two sides. The caller must hold f.mu.
 func (f *fleet) sides(speaker *incarnation) []int {
 	sides := make([]int, len(f.current))
 	for i, inc := range f.current {

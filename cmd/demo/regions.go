@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// regionNames are the names of the regions, of which a run uses the first.
+// regionNames are the names of regions. A run with n regions uses the first n names.
 var regionNames = []string{"eu", "us", "ap", "sa"}
 
 const (
@@ -41,7 +41,7 @@ const (
 	// planetPer is the Per of the limits, long in comparison with a round trip between
 	// regions.
 	planetPer = 2 * time.Second
-	// One of localPart requests uses the Regional limit, and the other requests use the
+	// One in localPart requests uses the Regional limit, and the other requests use the
 	// Global limit.
 	localPart = 4
 	localPath = "/local"
@@ -70,8 +70,8 @@ func drawCustomer(random *rand.Rand) func() account {
 // localRate returns the rate of the Regional limit that accompanies a Global limit.
 func localRate(limit int64) int64 { return max(1, limit/10) }
 
-// leastRate returns five times the grants of the limits a second. If the rate is lower, there are
-// not enough requests to use all units in time.
+// leastRate returns the minimum rate of a run: five times the units that the limits grant in a
+// second. If the rate is lower, there are not enough requests to use all units in time.
 func leastRate(limit int64, per time.Duration) int {
 	granted := float64(customers*limit) / per.Seconds()
 	return int(math.Ceil(5 * granted * localPart / (localPart - 1)))

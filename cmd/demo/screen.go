@@ -55,8 +55,8 @@ func (l line) render(colours bool, width int) string {
 	return b.String()
 }
 
-// wrap breaks the line at spaces into lines of at most width columns, and a longer word at
-// the width. All lines except the first are indented by hang.
+// wrap breaks the line at spaces into lines of at most width columns. It breaks a longer word
+// at the width. All lines except the first are indented by hang columns.
 func (l line) wrap(width, hang int) (all []line) {
 	hang = min(hang, width/2)
 	for indent := 0; len(l) > width; indent = hang {
@@ -140,7 +140,7 @@ func (s *screen) say(text string) {
 }
 
 // print prints a line below the drawn lines, in as many lines as necessary. All lines
-// except the first are indented by hang.
+// except the first are indented by hang columns.
 func (s *screen) print(l line, hang int) {
 	width, _ := s.size()
 	for _, l := range l.wrap(width, hang) {

@@ -11,10 +11,11 @@ import (
 	"github.com/weir-go/weir/page"
 )
 
-// servedPer is the Per of the limit for manual requests.
+// servedPer is the Per of the limit with -serve. It is long enough for requests by hand.
 const servedPer = 10 * time.Second
 
-// servedRate is the default number of requests per second beside other work.
+// servedRate is the default number of requests per second with -serve. It leaves the machine free
+// for other work.
 const servedRate = 200
 
 // serve keeps the gateways up under traffic until ctx is done, shows them on a page, and

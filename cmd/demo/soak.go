@@ -22,7 +22,7 @@ const (
 	// soakPer is the Per of most limits: short, so that many windows lie between faults.
 	soakPer   = time.Second
 	soakLimit = 20
-	// soakRate is the number of requests per second that few keys need to reach their limits.
+	// soakRate is the minimum number of requests per second at which the keys reach their limits.
 	soakRate = 1000
 	// soakSeenWithin bounds the time until all gateways are connected after a fault.
 	soakSeenWithin = time.Minute
@@ -42,12 +42,13 @@ const (
 	mostPause   = 2300 * time.Millisecond // maximum time between a fault and its end
 	// calm is the time in each round for which answers without a fault are judged.
 	calm = 2 * soakPer
-	// rest is the time between two rounds in which there is no traffic. It is long enough that no
-	// window contains units of both rounds, and no lease lasts.
+	// rest is the time without traffic between two rounds. It is so long that no window
+	// contains units of both rounds, and that all leases expire.
 	rest = soakPer + 200*time.Millisecond
 )
 
-// The traffic: limits with a few keys each, and with one or a few new keys in each round.
+// Keys and paths of the traffic. Some limits have steadyKeys keys in all rounds. Others have
+// one new key or roundKeys new keys in each round.
 const (
 	steadyKeys = 3
 	roundKeys  = 12 // so many that a gateway owns some of them
@@ -159,8 +160,8 @@ func (s *soak) strike(ctx context.Context, k kind) error {
 	return nil
 }
 
-// disturb plays a fault of a gateway, ends the fault after pause, and waits until all
-// gateways have seen it.
+// disturb plays a fault of a gateway, ends the fault after the pause, and waits until all
+// gateways have seen the end of the fault.
 func (s *soak) disturb(ctx context.Context, k kind, gateway int, pause time.Duration) error {
 	err := s.do(ctx, step{kind: k, gateway: gateway})
 	lab.Sleep(ctx, pause)
@@ -236,7 +237,7 @@ func (f *fleet) closeRound() {
 	}
 }
 
-// takeFigures records the figures of the gateways that stay.
+// takeFigures records the figures of the first gateways, which seldom restart (steadfast).
 func (s *soak) takeFigures(ctx context.Context) error {
 	for _, inc := range s.current[:s.nodes] {
 		inc.client.CloseIdleConnections() // their number is random

@@ -64,7 +64,7 @@ func TestBoundAfterFaultIsThatOfItsRow(t *testing.T) {
 	}
 }
 
-// A window of a key of a single round does not end in the round.
+// The windows of a key that is used in one round are longer than the round.
 func TestLongFixedWindowHoldsItsRate(t *testing.T) {
 	var found fullest
 	found.add("k", spread(10, time.Millisecond, time.Second), &weir.Limit{Algorithm: weir.FixedWindow, Rate: 10, Per: 24 * time.Hour}, new(occasions), new(circumstances))

@@ -28,7 +28,8 @@ func (f *fleet) gatewaysStill(region int) (spans []span) {
 	return spans
 }
 
-// partsWithin returns the parts of these spans that lie in another span, in the same order.
+// partsWithin returns the parts of the given spans that lie within another span, in the order of
+// the given spans.
 func partsWithin(in span, spans []span) (parts []span) {
 	for _, s := range spans {
 		if part := lab.Between(max(s.From, in.From), min(s.To, in.To)); part.To > part.From {
@@ -38,10 +39,11 @@ func partsWithin(in span, spans []span) (parts []span) {
 	return parts
 }
 
-// unsettled returns how long a check that was answered without authority may have changed
-// counts, and whether a gateway stood still during the check. If so, the owner answers
-// late, and its units are refunded. A copy refunds the newest units, whichever these are.
-// The argument still is a result of gatewaysStill.
+// unsettled returns the time in which a check that was answered without authority may have
+// changed counts, and whether a gateway stood still during the check. If a gateway stood
+// still, the owner answers late, and the units that it granted are refunded. A copy refunds
+// the newest units, which may be units of another check. The argument still is a result of
+// gatewaysStill.
 func unsettled(check span, still []span) (span, bool) {
 	if len(partsWithin(check, still)) == 0 {
 		return span{}, false
@@ -56,12 +58,12 @@ func unsettled(check span, still []span) (span, bool) {
 	return lab.Between(check.From, until), true
 }
 
-// standStillTime returns how long during a span the demo stood still, as measured by l, or a
-// gateway did. The spans of the gateway must not overlap.
+// standStillTime returns how long the demo, as measured by l, or a gateway stood still during
+// the span s. The spans of the gateway must not overlap.
 func standStillTime(l *lab.SchedulingDelay, s span, gateway []span) time.Duration {
 	sum := l.DelayWithin(s)
 	for _, part := range partsWithin(s, gateway) {
-		sum += part.Length() - l.DelayWithin(part) // time that is in both counts once
+		sum += part.Length() - l.DelayWithin(part) // counts the time only once in which both stood still
 	}
 	return sum
 }
@@ -93,8 +95,9 @@ func (t *tally) slowest() (longest time.Duration) {
 	return longest
 }
 
-// waitAbove returns the length of s without the stand-stills of the demo and of the
-// gateway of a, or zero if that is not above a bound. The caller must hold the fleet's mu.
+// waitAbove returns the length of the span s without the stand-stills of the demo and of the
+// gateway that sent the answer a. If the result would not be above the bound, it is 0. The
+// caller must hold the fleet's mu.
 func (t *tally) waitAbove(a *answer, s span, bound time.Duration) time.Duration {
 	if s.Length() <= bound { // nearly all spans are this short, and a search for stand-stills costs more
 		return 0

@@ -9,8 +9,8 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 )
 
-// stallBound is the maximum time of a request to a gateway that is up, without stand-
-// stills: the Timeout of a check, and the time that a busy machine may delay processes.
+// stallBound is the maximum time of a request to a gateway that is up, not counting
+// stand-stills: the Timeout of a check, and the time that a busy machine may delay processes.
 const stallBound = timeout + 400*time.Millisecond
 
 // tally contains all answers that the clients of a fleet have received, in the order of
@@ -89,8 +89,8 @@ func (t *tally) answersSince(at int64) (all []answer) {
 	return all
 }
 
-// recentAdmissions returns how many requests of a client were admitted within the last
-// per.
+// recentAdmissions returns the number of requests of a client that were admitted within the
+// time per before now.
 func (t *tally) recentAdmissions(client int, now int64, per time.Duration) (held int) {
 	for _, a := range t.answersSince(now - int64(per)) {
 		if a.allowed && a.client == client && a.check.To > now-int64(per) {
@@ -100,7 +100,8 @@ func (t *tally) recentAdmissions(client int, now int64, per time.Duration) (held
 	return held
 }
 
-// forget drops answers that came over a second before a time: there will be no verdict.
+// forget drops answers that arrived more than a second before the given time. It is for served
+// gateways, which get no verdict.
 func (t *tally) forget(before int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

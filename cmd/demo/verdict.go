@@ -59,8 +59,8 @@ func (f *findings) clients(t *tally, all *sums) standing {
 	return s
 }
 
-// window adds a claim about the fullest window of length per, if there is a window. means
-// describes the windows.
+// window adds a claim about the fullest window of length per, if there is a window. The
+// argument means describes the windows.
 func (f *findings) window(name string, found lab.Fullest, per time.Duration, means string) {
 	if found.Windows == 0 {
 		return
@@ -152,7 +152,7 @@ func (f *fleet) describeEvents() string {
 // assessment compares the answers of a run, or of its rounds so far, with the promises.
 type assessment struct {
 	seen  sums
-	late  int // checks, without a fault or a stand-still, that were decided by neither the owner nor, if the owner was down, its stand-in
+	late  int // number of checks without a fault or a stand-still that neither the owner nor the stand-in of an owner that was down decided
 	found fullest
 }
 

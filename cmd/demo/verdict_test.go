@@ -53,8 +53,8 @@ func (t *tally) stoodStill(s span) { t.delay.Add(s) }
 
 const second = int64(time.Second)
 
-// strikes returns a change of a scene: a step of a gateway at 10 s, which is seen later,
-// and admissions at the time at.
+// strikes returns a function that adds a step of a gateway at 10 s and admissions at the time at
+// to a scene. All gateways have seen the step after the time seenAfter.
 func strikes(k kind, seenAfter int64, units int, at int64) func(*fleet, *tally) {
 	return func(f *fleet, t *tally) {
 		f.happens(k, 10*second, 10*second+seenAfter)

@@ -7,7 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// eventually bounds the wait for an event on a busy machine. The bound is not a promise.
+// eventually bounds the wait for an event on a busy machine. The demo does not promise this
+// bound.
 const eventually = 2 * time.Minute
 
 // wait waits until the given function returns true.

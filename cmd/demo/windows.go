@@ -46,8 +46,8 @@ type circumstances struct {
 	saved     int64 // time until which the snapshots of a stop of all gateways contain all admissions
 }
 
-// extra returns how many units above the limit of its key a window may admit that
-// contains a moment of during.
+// extra returns the number of units above the limit that a window of a key may admit if the
+// window contains a moment of the span during.
 //
 // A unit that was admitted less than a round trip before a crash may have no copy. Within
 // a round trip after the crash, the gateway that sent the request may not know of the
@@ -98,8 +98,8 @@ type fullest [guarantees]lab.Fullest
 // lasting is the minimum Per of limits with new keys in each round of a soak.
 const lasting = 5 * time.Minute
 
-// add judges the windows of one key. The extras of all events in a window add up, except
-// those of timeouts: of these, the highest counts once.
+// add judges the windows of one key. The extra units of all events in a window add up. But
+// of the extra units of timeouts, only the highest number counts, and only once.
 func (found *fullest) add(key string, admissions []span, l *weir.Limit, during *occasions, c *circumstances) {
 	var all []lab.Occasion
 	for g, spans := range during {

@@ -190,7 +190,7 @@ func mebibytes(t *testing.T, memory string) int {
 // Nodes cannot reach each other if no NetworkPolicy admits a port, or if the Service of
 // -join hides nodes that are not ready. The processes of
 // TestContainersRunAsTheirManifests have no such network.
-func TestNodesReachEachOther(t *testing.T) {
+func TestManifestsLetNodesReachEachOther(t *testing.T) {
 	for name, m := range allManifests(t) {
 		w := m.workload(t)
 		admitted := make(map[string]bool)

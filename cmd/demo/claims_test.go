@@ -133,7 +133,7 @@ func (r *seenRun) lose(region int, from, to int64) {
 	}
 }
 
-func TestMachinePausesAreNoWaits(t *testing.T) {
+func TestMachinePausesDoNotCountAsWaits(t *testing.T) {
 	r := newSeenRun()
 	r.tally.delay.Add(lab.Between(0, int64(time.Second)))
 	r.checks(200, "/", 110*time.Millisecond)
@@ -156,14 +156,14 @@ func TestRegionalChecksShowWaitsOfTheMachine(t *testing.T) {
 	require.Len(t, r.judge().failures(), 1)
 }
 
-func TestWindowWithUnreachedOwnerHasItsOwnPromise(t *testing.T) {
+func TestWindowWithTimeoutHasSeparateBound(t *testing.T) {
 	r := newSeenRun()
 	at := int64(5 * time.Second)
 	r.answers(2, answer{account: account{path: "/"}, check: lab.Between(at+10, at+11), at: budget, allowed: true})
 	require.Empty(t, r.judge().failures())
 }
 
-func TestEarlyEndIsJudgedByItsAnswers(t *testing.T) {
+func TestInterruptedRunIsJudgedByItsAnswers(t *testing.T) {
 	r := newSeenRun()
 	r.happened, r.over = r.happened[:1], int64(time.Second)
 	require.Empty(t, r.judge().failures())

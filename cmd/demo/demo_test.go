@@ -159,7 +159,7 @@ func TestShortRunKeepsPromisesAndLeavesNoProcess(t *testing.T) {
 // A fleet without copies loses counts by a crash, so its verdict must report a broken
 // promise.
 func TestCrashWithoutCopiesBreaksPromise(t *testing.T) {
-	testenv.SkipUnlessFull(t, "TestVerdict and TestFullestWindowIsFound, which find the reset; README.md shows the command")
+	testenv.SkipUnlessFull(t, "TestVerdictReportsBrokenPromises and TestFullestWindowIsFound, which find the reset; README.md shows the command")
 	var d *demo
 	for seed := 1; ; seed++ { // if the machine is busy, there may not be enough requests at the time of the crash
 		d = startDemo(t, "-duration", "8s", "-rate", "1000", "-limit", "2", "-replicas", "-1", "-seed", strconv.Itoa(seed))
@@ -248,7 +248,7 @@ func TestFailedStartLeavesNoProcess(t *testing.T) {
 	}
 }
 
-func TestGatewayFrozenWhileItStartsComesUp(t *testing.T) {
+func TestGatewayFrozenDuringStartComesUp(t *testing.T) {
 	t.Parallel()
 	f := spawner(t)
 	require.NoError(t, f.rules.write(1, hourly))

@@ -68,7 +68,7 @@ func TestCloseEndsDataOfOtherRegion(t *testing.T) {
 	require.Error(t, err)
 }
 
-func TestReportSetsTheLinksOfAGateway(t *testing.T) {
+func TestReportSetsLinksOfGateway(t *testing.T) {
 	left, leave := context.WithCancel(t.Context())
 	leave()
 	g := &Gateway{leave: left, links: newNetwork(map[string]link{"far": {Delay: oneWay}})}
@@ -117,7 +117,7 @@ func echo(t *testing.T, n *network) (addr string) {
 	return tcp.Addr().String()
 }
 
-func TestCutHoldsConnectionsAndLosesPackets(t *testing.T) {
+func TestCutLinkDelaysDataAndDropsPackets(t *testing.T) {
 	t.Parallel()
 	far := newNetwork(nil)
 	defer far.close()

@@ -61,7 +61,7 @@ func TestPageShowsMembersAndActions(t *testing.T) {
 	require.ErrorContains(t, f.press(t.Context(), step{kind: kill, gateway: 2}), "kill gateway 3: it is done already")
 }
 
-func TestButtonsQueueUpToABound(t *testing.T) {
+func TestPressedButtonsAreBounded(t *testing.T) {
 	p := &panorama{fleet: fleetOf(1, 1), presses: make(chan press, 1)}
 	require.ErrorContains(t, p.Act(t.Context(), "gateway-3", "kill"), `there is no gateway "gateway-3"`)
 	require.ErrorContains(t, p.Act(t.Context(), "gateway-1", "explode"), `there is no button "explode"`)

@@ -320,7 +320,7 @@ func TestPageShowsHeldUnitsByKey(t *testing.T) {
 	require.Empty(t, b.wrong, "its console is silent")
 }
 
-func TestPageIsReadableOnPhonesAndByScreenReaders(t *testing.T) {
+func TestPageSuitsPhonesAndScreenReaders(t *testing.T) {
 	testenv.SkipUnlessFull(t, instead)
 	t.Parallel()
 	b := openBrowser(t)

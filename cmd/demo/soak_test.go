@@ -33,7 +33,7 @@ func spread(n int, gap, from time.Duration) (all []span) {
 	return all
 }
 
-func TestBoundAfterFaultIsThatOfItsRow(t *testing.T) {
+func TestBoundAfterFaultMatchesGuarantee(t *testing.T) {
 	struck := lab.Between(int64(time.Minute), int64(time.Minute+time.Second))
 	for name, test := range map[string]struct {
 		guarantee guarantee
@@ -71,7 +71,7 @@ func TestLongFixedWindowHoldsItsRate(t *testing.T) {
 	require.Equal(t, int64(10), found[healthy].Most)
 }
 
-func TestAftermathOfAFaultIsTwoSeconds(t *testing.T) {
+func TestFaultAffectsWindowsForTwoSeconds(t *testing.T) {
 	for after, want := range map[time.Duration]guarantee{2*time.Second - 20*time.Millisecond: timedOut, 2*time.Second + time.Millisecond: healthy} {
 		s := soakScene()
 		s.happens(freeze, 10*second, 11*second)
@@ -202,7 +202,7 @@ func TestEveryAccountOfSoakHasLimit(t *testing.T) {
 	require.Contains(t, string(s.rules.text(1, hourly)), "rate: 20, per")
 }
 
-func TestSoakDrawsSeedUnlessGiven(t *testing.T) {
+func TestSoakDrawsMissingSeed(t *testing.T) {
 	for args, want := range map[string]uint64{"-soak 1m -seed 7": 7, "": 1} {
 		o, err := parse(strings.Fields(args), io.Discard)
 		require.NoError(t, err)

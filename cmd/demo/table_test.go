@@ -76,7 +76,7 @@ func TestNarrowTableKeepsImportantColumns(t *testing.T) {
 	}
 }
 
-func TestNothingIsCutAt80Columns(t *testing.T) {
+func TestNoCellIsTruncatedAt80Columns(t *testing.T) {
 	text := strings.Join(strings.Fields(strings.Join(drawn(newView(), 79, 60), " ")), " ")
 	for _, whole := range []string{"gets 16 in 1s over all gateways", "next: start gateway 2 in 3 s", "a sentence of more than eighty columns", "share: the gateway, within its share of the limit", "✗ dead"} {
 		require.Contains(t, text, whole)

@@ -62,7 +62,7 @@ func strikes(k kind, seenAfter int64, units int, at int64) func(*fleet, *tally) 
 	}
 }
 
-func TestVerdict(t *testing.T) {
+func TestVerdictReportsBrokenPromises(t *testing.T) {
 	for name, c := range map[string]struct {
 		happens func(*fleet, *tally)
 		broken  string // empty if no promise is broken
@@ -203,7 +203,7 @@ func TestVerdict(t *testing.T) {
 }
 
 // The number of stalls and the slowest request are a single judgment of the same answers.
-func TestStallsAndSlowestRequestAgree(t *testing.T) {
+func TestStallCountAgreesWithSlowestRequest(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 300 {

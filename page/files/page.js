@@ -1,7 +1,7 @@
-// The page of Weir: it is sent a snapshot every second and shows it.
+// The page of Weir. It shows the snapshot that the server sends every second.
 'use strict';
 
-const kept = 120; // seconds that charts show
+const kept = 120; // number of seconds that charts show
 const groups = ['authority', 'stand-in', 'shares'];
 const words = {
   owner: 'the owner, locally', forwarded: 'the owner, reached directly', relayed: 'the owner, through another member', stand_in: 'stand-in',
@@ -11,7 +11,7 @@ const id = name => document.getElementById(name);
 const number = new Intl.NumberFormat('en', {maximumFractionDigits: 0});
 const clock = new Intl.DateTimeFormat(undefined, {hourCycle: 'h23', hour: '2-digit', minute: '2-digit', second: '2-digit'});
 
-// set changes a text only where it differs: what stays the same is not announced again.
+// set changes the text of an element only if it differs, so that screen readers announce only changes.
 function set(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
@@ -29,7 +29,7 @@ function make(name, attributes, ...children) {
   return element;
 }
 
-// rows keeps one row for each item, so that focus stays where it is.
+// rows shows a row for each item. The row of an item that was shown before stays, and keeps the focus.
 function rows(body, items, keyOf, create, fill) {
   const old = new Map([...body.children].map(row => [row.dataset.key, row]));
   let at = body.firstElementChild;
@@ -69,11 +69,11 @@ function duration(us) {
 }
 
 const plural = (n, one) => n === 1 ? '1 ' + one : number.format(n) + ' ' + one + 's';
-// few shortens a list of the first names of so many.
+// few lists at most ten of the given names. The argument all is the number of all names.
 const few = (names, all) => list(all > 10 ? [...names.slice(0, 10), number.format(all - Math.min(10, names.length)) + ' more'] : names);
 const list = names => names.length < 2 ? names.join('') : names.slice(0, -1).join(', ') + ' and ' + names[names.length - 1];
 
-// sums is allowed and denied by whom, of a list of rates.
+// sums returns the allowed and the denied checks per second of each kind of decision.
 function sums(rates) {
   const of = {};
   for (const by of groups) of[by] = {allowed: 0, denied: 0};
@@ -135,7 +135,7 @@ function showBanner(s) {
   attribute(id('runbook'), 'href', s.runbook + (s.runbook.includes('#') ? '' : {bad: '#weirmembermissing', warn: s.outage ? '#weiroutage' : ''}[h.level] || ''));
   for (const by of groups) set(id('by-' + by), s.checks ? percent(both(of[by]), of.all) : '–');
   document.title = `${{good: '✓', warn: '!', bad: '✕'}[h.level]} ${s.name} – Weir`;
-  // Spoken when it has changed, and not more often than once in five seconds.
+  // Screen readers announce a change of the state, at most once in five seconds.
   if (h.key !== announced && Date.now() - saidAt > 5000) {
     announced = h.key;
     saidAt = Date.now();
@@ -236,7 +236,8 @@ function showRows(members, note) {
   set(id('members-note'), note);
 }
 
-// find shows the members that have the text, of all members, or those that were sent.
+// find shows the members that contain the text in the search field. Without a text, it shows the members of the
+// latest snapshot.
 async function find() {
   const text = id('find').value.trim(), mine = ++asked;
   if (!text || id('find-part').hidden) {
@@ -255,13 +256,14 @@ async function find() {
 
 id('find').addEventListener('input', () => { if (latest) find(); });
 
-// --- charts, by uPlot: a canvas with axes, and below it what the lines have where the pointer is
+// --- charts of uPlot: a canvas with axes, and a legend with the values at the pointer
 
 const css = name => getComputedStyle(document.documentElement).getPropertyValue('--' + name).trim();
 const compact = new Intl.NumberFormat('en', {notation: 'compact', maximumFractionDigits: 1});
 const charts = [];
 
-// hatching is a fill of lines, for what is denied. The canvas has devicePixelRatio pixels for each.
+// hatching returns a fill of diagonal lines, for denied checks. A pixel of CSS has devicePixelRatio pixels of
+// the canvas.
 function hatching(color) {
   const size = Math.round(8 * devicePixelRatio), tile = document.createElement('canvas');
   tile.width = tile.height = size;
@@ -279,8 +281,8 @@ function hatching(color) {
   return pen.createPattern(tile, 'repeat');
 }
 
-// chart draws lines over the last two minutes. A line is {name, color, fill, dash, width, shown}:
-// shown is its value in words, of the index of a moment. On a logarithmic axis the range is powers of ten.
+// chart draws lines over the last two minutes. A line is {name, by, sign, color, fill, dash, width, shown}. The
+// function shown returns the text of the value at an index. A logarithmic axis begins and ends at powers of ten.
 function chart(host, legend, lines, axis) {
   const c = {at: [], rows: lines.map(() => []), plot: null, host};
   const entries = lines.map(line => {
@@ -341,10 +343,10 @@ function chart(host, legend, lines, axis) {
   return c;
 }
 
-// In another colour scheme all is drawn anew.
+// A change of the colour scheme redraws all charts.
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => charts.forEach(c => c.plot && c.plot.redraw()));
 
-// powers are the powers of ten of a range, every other one where there are many.
+// powers returns the powers of ten in a range, and only every second power of a large range.
 function powers(u, axis, min, max) {
   const all = [], from = Math.round(Math.log10(min)), to = Math.round(Math.log10(max));
   for (let power = from; power <= to; power += to - from > 5 ? 2 : 1) all.push(10 ** power);
@@ -353,7 +355,8 @@ function powers(u, axis, min, max) {
 
 const fromZero = (u, min, max) => [0, max > 0 ? max * 1.08 : 1];
 
-// Areas are stacked: each row has its own value on top of those below it, and the highest is drawn first.
+// The areas are stacked: a row of the chart has the sum of its own value and of all values below. The highest area
+// is drawn first.
 const stacked = groups.flatMap(by => [{by, outcome: 'allowed'}, {by, outcome: 'denied'}]).reverse();
 let pastChecks = [];
 const checksChart = chart(id('checks-chart'), id('checks-legend'), stacked.map(({by, outcome}) => ({
@@ -407,7 +410,7 @@ const keyChart = chart(id('key-chart'), id('key-legend'), [
   {name: 'granted to all clients', color: 'text', sign: 'line', shown: i => keyChart.rows[2][i] === null ? '' : number.format(keyChart.rows[2][i])},
 ], {range: fromZero, value: v => compact.format(v)});
 
-// within is how long something takes, in words.
+// within returns the time until an event, in words.
 function within(ms) {
   if (ms <= 0) return 'now';
   if (ms < 1000) return 'in less than a second';
@@ -456,7 +459,7 @@ function period(ms) {
   return `${ms} ms`;
 }
 
-let chosen = null; // the limit and key that are watched, null for what the server has
+let chosen = null; // the watched limit and key; null until the viewer or the server has chosen them
 
 function watch(limit, key) {
   chosen = {limit, key};
@@ -468,7 +471,7 @@ function watch(limit, key) {
   connect();
 }
 
-// hideSecret has the browser show dots for a key that is a credential.
+// hideSecret makes the browser show dots in place of a key that is a credential.
 function hideSecret() {
   id('key').type = secret.includes(id('limit').value) ? 'password' : 'text';
 }
@@ -588,7 +591,7 @@ async function post(path, body) {
 function showTop(t) {
   const row = () => make('tr', {}, make('th', {scope: 'row'}), make('td'), make('td', {class: 'number'}), make('td', {class: 'number'}));
   if (!t.error) id('held-part').hidden = !t.held.length;
-  for (const which of t.error ? [] : ['asked', 'denied', 'held']) { // the last keys are better than none
+  for (const which of t.error ? [] : ['asked', 'denied', 'held']) { // after an error, the last keys stay
     rows(id(which).tBodies[0], t[which], k => k.limit + ' ' + k.id, row, (row, k) => {
       if (!row.children[0].firstChild) {
         if (k.masked) row.children[0].append(k.key, make('span', {class: 'small'}, `id ${k.id.slice(0, 12)}…`));
@@ -640,12 +643,12 @@ function connect() {
     if (!chosen || w.limit === chosen.limit && w.key === chosen.key) showKey(w);
   });
   events.addEventListener('error', () => {
-    // The browser tries again by itself, unless it was refused.
+    // The browser connects again by itself, unless the server has refused the connection.
     if (events.readyState === EventSource.CLOSED) again = setTimeout(connect, 5000);
   });
 }
 
-// Old figures must not be taken for new ones.
+// If no snapshot arrives, the page shows that its figures are old.
 setInterval(() => {
   if (Date.now() - lastAt < 4000 || id('main').classList.contains('stale')) return;
   if (!lastAt) return;

@@ -7,7 +7,7 @@ import (
 )
 
 // HandleLate refunds the units of a response that arrives after its asker has given up, because another
-// member has decided instead, or this node has, within its share. A debit that left a debt is not
+// member or this node has decided instead. A debit that left a debt is not
 // refunded, because this node does not know how many of the units were counted. A granted hold is passed to
 // Holds. HandleLate also records the leases and firm denials in responses to requests that began on this
 // node. HandleLate must not keep request or answer.

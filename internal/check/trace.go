@@ -23,7 +23,7 @@ type Tracer interface {
 
 // Span describes the work of one node for a check. No method is called after End.
 type Span interface {
-	// Context returns the trace that is sent to other members, unless it is not sampled.
+	// Context returns the trace, which is sent to other members if it is sampled.
 	Context() wire.Trace
 	// Hopped is called after each request that this node sent to another member for the check.
 	Hopped(h Hop)

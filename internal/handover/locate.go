@@ -96,8 +96,8 @@ func (h *Handover) askLocate(ctx context.Context, v *view.View, i int, ranges co
 	return &view.Location{Member: v.Hashes[i], Has: has, Unclear: answer[0] != 0}
 }
 
-// ServeLocate handles the request of askLocate. If the asker owns the ranges, this node does not
-// take those of them that are Vacant, but leaves them to the asker.
+// ServeLocate handles the request of askLocate. If the asker owns the ranges, this node leaves the Vacant
+// ranges among them to the asker.
 func (h *Handover) ServeLocate(body, dst []byte) []byte {
 	if len(body) < 8 {
 		return nil

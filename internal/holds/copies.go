@@ -287,8 +287,8 @@ func (h *Holds) mergeFrom(member uint64, records []record, now int64) {
 	}
 }
 
-// serveRecords merges the records of a message. It appends each record of this node that has more renewals, fewer
-// units or a release that the sent record lacks.
+// serveRecords merges the records of a message. It appends each merged record that has a later renewal or fewer
+// units than the sent record, or a release that the sent record lacks.
 func (h *Holds) serveRecords(m *renewMessage, dst []byte, now int64) []byte {
 	for i := range m.records {
 		in := &m.records[i]

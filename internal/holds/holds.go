@@ -39,8 +39,8 @@
 //
 //   - Before a member that begins to answer for a count grants holds, it asks all members that it reaches for the
 //     holds of the count.
-//   - The name of a hold is its first node and a number. So a hold that two members report, or that
-//     is granted twice, counts once.
+//   - The name of a hold consists of the node that first asked for the hold, and a number. So a hold that two
+//     members report, or that is granted twice, counts once.
 //   - A grant that arrives too late is kept while the node that asked still asks for the hold.
 //     After that, the node releases the late grant, unless it has the hold.
 //   - The units of a hold never rise. Of two reports of a hold, the fewer units are right.
@@ -103,7 +103,7 @@ type ClusterAge interface {
 	Date() time.Duration
 }
 
-// Holds contains the holds of this node, and the holds that it knows of the counts for which it
+// Holds contains the holds of this node, and the holds of other nodes on the counts for which this node
 // answers.
 type Holds struct {
 	cfg    Config

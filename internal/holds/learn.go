@@ -97,7 +97,7 @@ func (h *Holds) KnowsHolds(v *view.View, as view.Standing, op wire.Op, a *wire.A
 		known, _ := h.table.findRequest(ref{id: a.ID}, now)
 		return known
 	}
-	return true // no other member has answered this node, so it decides for itself without asking
+	return true // AsSelf: no other member has answered, so this node decides without asking
 }
 
 // lacksRecord reports whether this node has no record of the client's hold that op renews, while the

@@ -22,7 +22,7 @@ const (
 func (o *Owner) Compact(maxKeys int, now int64) time.Duration {
 	rounds, many := 1, o.counts.Len() >= min(compactFew, maxKeys/2)
 	if many || o.compacts.rested {
-		rounds = compactRounds // a pass after a rest makes the steps that the rest has missed
+		rounds = compactRounds // a pass after a rest is faster, to make up for the rest
 	}
 	done := false
 	for range rounds {

@@ -10,8 +10,8 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// lent records the units that this node has lent from counts over which it has authority, as long
-// as the borrower may not have spent them. Such units can cause a denial although they are returned
+// lent records the lent units that borrowers may not have spent yet. This node has lent them from counts over
+// which it has authority. Such units can cause a denial although they are returned
 // later, and a refund must not treat them as usage. No other information about a lease is recorded:
 // the count includes the units from the time at which they are lent, and the replicas include them
 // once the change is sent.

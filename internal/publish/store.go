@@ -131,7 +131,7 @@ type snapshot struct {
 	all      []entry
 	revision uint64
 	once     sync.Once
-	values   any // the []T of Values, once it was called
+	values   any // all values as a []T; nil until Values is called
 }
 
 // merge merges entries, and returns the new entries. It leaves out the entries for which accepts

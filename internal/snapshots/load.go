@@ -23,9 +23,9 @@ type found struct {
 // errForeign is the error of a snapshot of another cluster or region.
 var errForeign = errors.New("weir: the snapshot is of another cluster or region: give each cluster and region a place of its own")
 
-// Load loads those snapshots of all nodes that this node must load (mustLoad), unless this node
-// has joined a cluster that has been up for GraceFor or longer. An error does not stop the node: unreadable
-// snapshots are logged and counted.
+// Load loads the snapshots that this node must load, of this node and of other nodes (mustLoad). It loads none if
+// this node has joined a cluster that has been up for GraceFor or longer. An error does not stop the node:
+// unreadable snapshots are logged and counted.
 func (s *Snapshots) Load(ctx context.Context) {
 	if s.cfg.Store == nil {
 		return

@@ -147,7 +147,8 @@ func (s *Survey) Top(ctx context.Context, most int) (t ClusterTop, err error) {
 	return t, nil
 }
 
-// heldKeys returns the held units of those of the given keys whose limit is InFlight. It takes at most TopWait.
+// heldKeys returns the held units of the given keys, without the keys of limits that are not InFlight. It takes at
+// most TopWait.
 func (s *Survey) heldKeys(ctx context.Context, all []TopKey) []HeldKey {
 	ctx, cancel := context.WithTimeout(ctx, TopWait)
 	defer cancel()

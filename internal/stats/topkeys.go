@@ -99,10 +99,10 @@ func listOf(s *sketch, now int64) (l topList) {
 }
 
 // Append appends the answer of a member to a request for its top keys. It includes the text of keys
-// only if withKeys is true. Numbers are unsigned varints. If told is 0, the answer ends there. The
+// only if withKeys is true. Numbers are unsigned varints. If kept is 0, the member keeps no top keys, and the answer ends there. The
 // length of a key is increased by one; 0 means that the answer does not include the text.
 //
-//	answer  told 1 | list asked | list denied
+//	answer  kept 1 | list asked | list denied
 //	list    floor | number of entries | entries
 //	entry   id 16 | count | over | length of limit | limit | length of key | key
 func (t *Top) Append(b []byte, withKeys bool) []byte {

@@ -50,7 +50,7 @@ type Result struct {
 	// (Owner.ResetNumber), which is never 0. A member that knows of a later reset uses neither the
 	// lease nor the denial of this result, and refunds none of its units.
 	ResetNumber uint64
-	// At is the time of the decision by the clock of the deciding node. It is 0 if it is unknown, as in the
+	// At is the time of the decision by the clock of the deciding node, or 0 if the time is unknown, as in the
 	// response to an operation other than a take or a loan. Only Observers use At.
 	At int64
 	// Age is the time from the Receipt of an allowed take to the decision, both by the clock of the

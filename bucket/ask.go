@@ -22,11 +22,11 @@ func (s *Store) TakeAll(asks []Ask, now int64, results []Result) bool {
 	return all
 }
 
-// TakeAllParts is like TakeAll, except for each ask whose wholes[i] is not nil. The limit that SetPart
-// has set for the ID, as a part of wholes[i], judges this ask. TakeAllParts sets the Limit of asks[i]
-// to this limit, with the Keep of wholes[i] in proportion. If an ask has no such part, TakeAllParts
-// takes no asks and sets no results, known is false, and the Limit of this ask may be nil. The slice
-// wholes may be shorter than asks.
+// TakeAllParts is like TakeAll, except for each asks[i] whose wholes[i] is not nil. The limit that
+// SetPart has set for the ID, as a part of wholes[i], judges this ask. TakeAllParts sets the Limit of
+// the ask to this limit, with the Keep of wholes[i] in proportion. If an ask has no such part,
+// TakeAllParts takes no asks and sets no results, known is false, and the Limit of this ask may be
+// nil. The slice wholes may be shorter than asks.
 func (s *Store) TakeAllParts(asks []Ask, wholes []*Limit, now int64, results []Result) (all, known bool) {
 	var few [16]uint64
 	shards := few[:0]

@@ -101,8 +101,8 @@ func bound(l *Limit, refunds bool, a, b int64) *big.Rat {
 }
 
 // A take that was refunded by its receipt is removed from the list. The remaining takes must
-// be within the bound, however late the refund was. (If an earlier take of a bucket was
-// refunded in between, they can exceed it: see refundLevel.)
+// be within the bound, however late the refund was. A take of a bucket is refunded only if no
+// refund followed it, because otherwise the remaining takes can exceed the bound (see refundLevel).
 func TestNoWindowAdmitsMoreThanItsBound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := drawLimit(t)

@@ -193,7 +193,7 @@ func (s *Store) WakeOnChange(wake chan<- struct{}) bool {
 	return true
 }
 
-// note records a change of the count c in sh, which l judges. Every change must be recorded.
+// note records a change of the count c in sh. The limit l judges c. Every change must be recorded.
 // Before Track, note reads only memory that a check reads anyway.
 func (s *Store) note(sh *shard, c *slot, l *Limit, units int64) {
 	if s.spent != nil && units != 0 {
@@ -241,8 +241,8 @@ const (
 	hurryPart  = 16   // a count with 1/hurryPart of its capacity uncollected is hurried
 )
 
-// note adds units to the uncollected units of the count c, which l judges, and lists the
-// change.
+// note adds units to the uncollected units of the count c, and lists the change. The limit l
+// judges c.
 func (sh *shard) note(c *slot, l *Limit, units int64) {
 	net := sh.uncollected(l, c)
 	if units != 0 {
@@ -371,8 +371,8 @@ func (sh *shard) collectOne(id ID) (collected Change, ok bool) {
 	return collected, true
 }
 
-// uncollected returns the units of the count c, which l judges, that were spent on this node
-// since c was collected, less the units refunded on this node.
+// uncollected returns the units of the count c that were spent on this node since c was
+// collected, less the units refunded on this node. The limit l judges c.
 func (sh *shard) uncollected(l *Limit, c *slot) int64 {
 	if l.Algorithm == SlidingLog {
 		return sh.logs.logs[c.log].net

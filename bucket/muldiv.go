@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// mulDiv returns ⌊a·b/d⌋. If that does not fit or d is zero, it returns the largest uint64.
+// mulDiv returns ⌊a·b/d⌋. If the result does not fit, or if d is zero, it returns the largest uint64.
 func mulDiv(a, b, d uint64) uint64 {
 	hi, lo := bits.Mul64(a, b)
 	if hi >= d {
@@ -16,8 +16,8 @@ func mulDiv(a, b, d uint64) uint64 {
 	return q
 }
 
-// mulDivUp returns ⌈(a·b + c)/d⌉. If that does not fit or d is zero, it returns the largest
-// uint64.
+// mulDivUp returns ⌈(a·b + c)/d⌉. If the result does not fit, or if d is zero, it returns the
+// largest uint64.
 func mulDivUp(a, b, c, d uint64) uint64 {
 	hi, lo := bits.Mul64(a, b)
 	lo, carry := bits.Add64(lo, c, 0)

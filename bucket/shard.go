@@ -101,7 +101,7 @@ func (sh *shard) find(id ID, h uint64, p *placement) int {
 }
 
 // lookup returns the count of id and the limit that judges it: l or the stored limit, with the Keep
-// of l and the later window of a calendar. The count is nil if the shard has no count of id.
+// of l and, for calendars, the later window. The count is nil if the shard has no count of id.
 func (sh *shard) lookup(id ID, h uint64, p *placement, l *Limit, now int64) (*slot, *Limit) {
 	i := sh.find(id, h, p)
 	if i < 0 {

@@ -163,14 +163,14 @@ func (l *Limit) spendAt(v cell, g *log, r Receipt, n, used uint64) (_ cell, spen
 // find returns the receipt of the units that the argument spent identifies, or 0 if the count has no such units. The
 // count must be up to date.
 //
-// If a log has an entry at spent.Receipt, or if a window of the count began then, find returns
+// If a log has an entry at spent.Receipt, or if a window of the count began at that time, find returns
 // spent.Receipt. Otherwise it looks for units near spent.Near: in a log, the nearest entry; in a count with
 // windows, a window that began less than half of Per from spent.Near. With a Start, windows begin at the same
 // times in all stores, so find does not use spent.Near.
 //
-// A bucket knows only its last receipt. For any other receipt, find assumes that the units are there. It
-// takes spent.Receipt, or spent.Near if the two differ by at least within, and converts it from the numbers
-// of spent.By to those of l.
+// A bucket can confirm only the receipt of its last take. For any other receipt, find assumes that the
+// units are there. It converts spent.Receipt, or spent.Near if the two differ by at least the constant
+// within, from the numbers of spent.By to those of l.
 func (l *Limit) find(v cell, g *log, now int64, spent Spent) Receipt {
 	per, named := l.per(), l.Start != 0
 	near := func(t int64, within uint64) bool {

@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// In these tests, the store belongs to the member me, and its series is begun.
+// In these tests, the store belongs to the member me, and its totals are in the series begun.
 const (
 	me, another = uint64(7), uint64(8)
 	begun       = int64(1000)

@@ -6,8 +6,8 @@ import (
 )
 
 // Count is the count of an ID in transit between stores. All times are ages, so only the
-// speed of the clocks matters. The window of a calendar keeps the name in its Limit. The zero
-// Count is empty.
+// speed of the clocks matters. Only a calendar window is identified by a time, the Start of its
+// Limit. The zero Count is empty.
 //
 // Export fills a Count, Append and Parse encode and decode it, and Import stores it. The time
 // in transit does not count as elapsed: the imported count never has fewer used units than

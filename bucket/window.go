@@ -70,7 +70,7 @@ func refundFixed(c *cell, n, pass uint64, r Receipt) uint64 {
 // The windows are aligned at the first ask of the key, or at Start, and follow each other by
 // Per. A count without used units is equivalent to no count, so the next ask aligns the
 // windows anew. As a result, two windows in which units were admitted begin at least Per
-// apart, and a Rate of 1 is exact.
+// apart. Without Start, a Rate of 1 is exact.
 
 func (l *Limit) advanceSliding(c cell, now int64) (cell, uint64) {
 	per := l.per()

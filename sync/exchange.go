@@ -237,9 +237,9 @@ type balance struct {
 
 // isDue reports whether a statement about a holding must be sent to a region in this visit. A
 // statement requests or renews units, returns units, or asks which units the region has. If the
-// round has reports left, a statement may also only report spent units. No statement is sent
-// while another statement to the region waits for its answer, for up to answerTimeout, or within
-// ExchangeEvery of the last statement.
+// round has reports left, a statement that only reports spent units can also be due. No statement
+// is due within ExchangeEvery of the last statement to the region, or while that statement has no
+// answer, for up to answerTimeout.
 func (x *holding) isDue(a *account, b *balance, t Time, d *dues) bool {
 	since := t.Monotonic - a.sent
 	if a.waits && since >= answerTimeout {
@@ -314,8 +314,8 @@ func (h *Holdings) statement(x *holding, a *account, t Time) Statement {
 // statement is due: a tenth of Per, but between 1 s and 10 s.
 func reportEvery(l *bucket.Limit) int64 { return min(max(int64(l.Per)/10, 1e9), 10e9) }
 
-// recentSpan returns the time in which recent demand fades to about a third. A longer time would
-// not follow the demand within a Per, and a shorter time would follow chance.
+// recentSpan returns the time in which recent demand fades to about a third. With a longer time, the
+// average would not follow the demand within a Per. With a shorter time, it would follow chance.
 func recentSpan(l *bucket.Limit) float64 { return min(max(float64(l.Per)/8, 100e6), 1e9) }
 
 // usualSpan returns the time in which usual demand fades to about a third. If the windows of all
@@ -441,8 +441,8 @@ func (h *Holdings) agree(region int, print uint64) bool {
 	return true
 }
 
-// applyReceived applies the statement of another region about units that it has received.
-// Units that the region no longer has return to this region. If the statement is from the
+// applyReceived applies the statement of another region about the units that this region has
+// granted. Units that the other region no longer has return to this region. If the statement is from the
 // member that had these units, they return as unspent units, except for the debt of the
 // region and for spent units that moved with them. Otherwise they return as spent, because
 // their state is unknown. The result isNew reports whether the statement has a higher number than

@@ -20,8 +20,8 @@ func TestMain(m *testing.M) {
 
 // checks sets the number of schedules that rapid draws in this test: the argument few in the default run, and
 // the argument all in the full run. By default rapid draws a hundred, which are too few to find a fault that
-// occurs once in a thousand schedules. Under the race detector a hundred are enough, because it
-// looks for races. A number on the command line has precedence. checks sets a flag, so a test
+// occurs once in a thousand schedules. Under the race detector a hundred are enough, because that
+// run looks for races. A number on the command line has precedence. checks sets a flag, so a test
 // that calls it must not be parallel.
 func checks(t *testing.T, few, all int) {
 	t.Helper()

@@ -30,8 +30,8 @@ type item struct {
 const (
 	// foldStep is the number of items that are folded with each item that is queued.
 	foldStep = 4
-	// foldAfter is the time that an item may wait before the queue gets an index. A count that
-	// changes all the time is queued twenty times a second.
+	// foldAfter is the time that an item may wait before the queue gets an index. Without an
+	// index, a count that changes all the time would be queued twenty times a second.
 	foldAfter = 100 * time.Millisecond
 )
 

@@ -22,8 +22,8 @@ type Regions struct {
 const maxWeights = 1 << 32
 
 // NewRegions returns this region and the other regions. The weights determine the initial part of
-// each region in a limit. A negative weight counts as 0. If weights does not contain exactly
-// these regions, or if its sum is 0 or above 2³², all regions have the same weight.
+// each region in a limit. A negative weight counts as 0. If the map weights does not contain exactly
+// these regions, or if the weights sum to 0 or to more than 2³², all regions have the same weight.
 func NewRegions(self string, others []string, weights map[string]int64) *Regions {
 	names := slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(others), self))))
 	r := &Regions{names: names, self: slices.Index(names, self)}

@@ -65,8 +65,8 @@ func drawRegions(t *rapid.T) (names []string, weights map[string]int64) {
 	return names, weights
 }
 
-// The part of a bucket that a region has recovers at most at the exact rate: the rate of the limit,
-// in proportion to the units of the part. All parts together recover at most at the rate of the
+// A region's part of a bucket recovers at most at its exact rate: the rate of the limit, in
+// proportion to the units of the part. All parts together recover at most at the rate of the
 // limit. A part recovers at 99.9 % of its exact rate or faster, unless the sum of the Per of the part
 // and the Per of the limit is above 366 days.
 func TestPartsRecoverProportionallyToTheirUnits(t *testing.T) {

@@ -179,7 +179,7 @@ func TestUnitsCountOnceByAnyPath(t *testing.T) {
 			pass 1h; 2 sweeps; 2 answers 1; 2 reviews; 1 take 2; 2>1; 1 has 2`},
 		"a member that yields has a copy of the other": {window, apart + "2>1; 1 take 2; 1 answers 2; 1 yields; 1>2 2>1; 1 has 11; 2 has 11"},
 		"a member that yields has no copy":             {window, apart + "1 take 2; 1 answers 2; 1 yields; 1>2 2>1; 1 has 11; 2 has 11"},
-		// The last receiver has left, and it is unknown whether it has the counts.
+		// The last receiver has left, possibly without the counts.
 		"a copy of a copy": {window, `1 meets 2 3 4 5; 1 holds to 2 4; 1 owes 2; 1>2; 1 take 5; 1>2; 1 answers 2; 1 gives 5
 			2 answers 2 to 3; 3 answers 2; 2 owes 3; 2>3; 1 meets 2 3 4
 			1>2; 2 reviews; 2>3; 3>2; 1>2; 2 reviews; 2>3; 3>2; 1>2; 2 reviews; 2>3; 3>2; 1 has 5; 2 has 5; 3 has 5`},

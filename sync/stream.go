@@ -20,7 +20,7 @@ type Roles interface {
 	// Holds reports whether this node has authority over id.
 	Holds(id bucket.ID) bool
 	// Holder returns the member with authority over id, as far as is known. Holder returns 0 if
-	// possibly no member has authority, or only a member that is no longer in the roster.
+	// it is possible that no member has authority, or only a member that has left the roster.
 	Holder(id bucket.ID) Member
 	// Answers returns the member that answers for id now: the member with authority or its
 	// stand-in, which may be this node. Answers returns 0 if no such member is reachable.
@@ -390,8 +390,8 @@ func (s *Stream) reset(id bucket.ID, number uint64, made int64, from stamp) {
 
 // Sweep forgets tallies that have recovered and tombstones that are old. Each call examines a
 // part of the tallies, and sweepParts calls examine all of them. The number of recovered
-// tallies is therefore bounded by the number that recover during that time, however fast they
-// arrive.
+// tallies in the ledger is therefore bounded by the number that recover during that time, however
+// fast tallies arrive.
 func (s *Stream) Sweep(now int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

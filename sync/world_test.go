@@ -565,8 +565,8 @@ func (w *world) forget(m Member) bool {
 	return true
 }
 
-// adopt makes the first serving node of a side in rank order hold an id, unless a living node of the
-// roster holds the id, or a living node is to receive it.
+// adopt makes the first serving node of a side in rank order hold each lost id. An id is lost if no
+// living node of the roster holds the id, and no living node is to receive it.
 func (w *world) adopt(side []*node) {
 	for _, id := range w.ids {
 		held := false

@@ -109,8 +109,9 @@ func TestEncodedStateDecodesUnchanged(t *testing.T) {
 	})
 }
 
-// Nodes that began at different times exchange their states in any order. Each moment that a node can
-// place has its age by a clock that never stopped. In the end, all nodes have one epoch.
+// Nodes that began at different times exchange their states in any order. If a node can place a moment,
+// it finds the age that the moment has by a clock that never stopped. In the end, all nodes have one
+// epoch.
 func TestMeetingKeepsOrderOfMoments(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var clocks []*Clock

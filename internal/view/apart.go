@@ -29,7 +29,8 @@ func elder(m, o *cluster.Member) bool {
 	return cmp.Or(cmp.Compare(m.Epoch, o.Epoch), m.Born.Compare(o.Born)) < 0
 }
 
-// hasApart reports whether members of the next view's ring have not joined the ring of this view.
+// hasApart reports whether some members of the ring of the next view have not joined the ring of this
+// view.
 func (v *View) hasApart(next *View) bool {
 	return slices.ContainsFunc(next.Points, func(i int) bool { return v.isApart(&next.Members[i]) })
 }

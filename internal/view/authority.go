@@ -202,7 +202,7 @@ func (v *View) ReceiveRanges(ranges countsync.Ranges) *View {
 	})
 }
 
-// TransferRanges returns the view in which this node has transferred ranges to the receiver.
+// TransferRanges returns the view after this node has transferred the ranges to the receiver.
 func (v *View) TransferRanges(ranges countsync.Ranges, receiver string, now int64) *View {
 	return v.restateIn(ranges, func(dst, before []Entry) []Entry {
 		dst = append(pick(dst, before, awaitedOrVacant|abandonedOrClaimed), Entry{State: Transferred, Member: receiver, Until: now + int64(Patience)})

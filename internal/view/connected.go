@@ -16,8 +16,8 @@ const HoldDown = time.Second
 
 // doubleAfter is how long this node may have sent nothing to a member before another member
 // receives the copies for that member as well. A paused node finds late that a member is missing.
-// If the node crashed before that, the replica on the silent member would lack all units that the
-// node has counted since.
+// If the node crashed before it found out, the replica on the silent member would lack all units that
+// the node has counted since the member became silent.
 const doubleAfter = HoldDown / 4
 
 // updateConnectivity computes the fields about connectivity: since when each member is lost or
@@ -210,9 +210,8 @@ func (v *View) extend(next, queue []int) {
 	}
 }
 
-// Detour returns the index of the first member on the path to Members[member] that paths chooses if no
-// path may begin with Members[hop], which has just failed to answer. It returns -1 if there is no such
-// path.
+// Detour returns the index of the first member on a path to Members[member] that does not begin with
+// Members[hop], which has just failed to answer. It returns -1 if there is no such path.
 func (v *View) Detour(member, hop int) int {
 	return v.paths(hop)[member]
 }

@@ -54,7 +54,8 @@ func (v *View) AssignsRanges(member countsync.Member, ranges countsync.Ranges) b
 
 // LocalRanges returns the part of the ranges that this node holds or has transferred lately: within
 // movingFor, or to a member that has not received the transfer yet. The function giving reports
-// whether a member has not. If this node Yields, the ranges that it holds are not included.
+// whether a transfer to a member is still under way. If this node Yields, the ranges that it holds
+// are not included.
 func (v *View) LocalRanges(ranges countsync.Ranges, now int64, giving func(to countsync.Member) bool) countsync.Ranges {
 	var has []countsync.Range
 	if !v.Yields() {

@@ -157,8 +157,8 @@ func (p *passage) passRange(dst []Entry, hash uint64, before []Entry) []Entry {
 	return dst
 }
 
-// inheritRange keeps the ranges that this node holds. If this node is the next member in ring order,
-// inheritRange gives it the range of a lost member: a member that is forgotten or starts again
+// inheritRange keeps the range if this node holds it. If this node is the next member in ring order,
+// inheritRange gives this node the range of a lost member: a member that is forgotten or starts again
 // leaves authority to the stand-in, once all other members are reached. A member that has only stood
 // in for a moment does not inherit. A leaver that may still hold the range is awaited.
 func (p *passage) inheritRange(x *part) {

@@ -115,7 +115,7 @@ func (v *View) admittedJoiners() []joiner {
 	return v.joiners
 }
 
-// Audiences returns, for each member, the ranges whose states the member receives: a part of the
+// Audiences returns, for each member, the ranges whose counts the member receives: a part of the
 // ranges that this node holds or stands in for, as in Targets, and all other ranges that the member
 // stands in for. The member that answers for a lost owner may not have the latest copy: it may have
 // been disconnected from the owner while this node was not. The same is true of an owner that was

@@ -198,7 +198,8 @@ func (v *View) RetryAfter(as Standing, source wire.Source, after time.Duration) 
 // side.
 func (v *View) HasMajority() bool { return 2*v.Side > max(len(v.Points), v.Expect) }
 
-// partOf returns the share of some members of a roster of n, or of Expect if n is less.
+// partOf returns the share of the members for which the function member returns true. The whole is
+// divided by n, or by Expect if n is less.
 //
 // A part of k of n members is ⌊whole·k/n⌋, whether the members spend it together or alone. Beside a
 // majority, which has the whole limit, fewer than half of the members are left, so that all members

@@ -2,7 +2,11 @@ package bucket
 
 // convert changes a count of another limit into a count of l. The number of used units is
 // the same before and after, so no unit is lost or counted twice. After that, l determines
-// how the units recover. g must not be nil if either limit is a SlidingLog. If l is not a
+// how the units recover. Used units are not scaled to the new Rate: a replica counts the units that each
+// node has spent and refunded. If a replica was converted later, or a tally arrived later, scaled units
+// would count twice or not at all.
+//
+// g must not be nil if either limit is a SlidingLog. If l is not a
 // SlidingLog, convert leaves g empty.
 //
 // If Algorithm and Per are the same, the windows and the log stay as they are, because no

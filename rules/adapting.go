@@ -22,6 +22,10 @@ import (
 // member. One node at a time, the decider, reads the totals and publishes the factor. During a split, each side has
 // a decider. After the split, all nodes keep the value of the majority. When a later value of the minority won
 // instead, a factor at its minimum cost a third of the goodput for five seconds.
+//
+// The totals only grow. Counts of a sliding window showed a fifth more starts than ends, because the reports were
+// in step with the window. A request is measured until its response begins, because the end of a download depends on
+// the client.
 
 const (
 	adaptEvery = 250 * time.Millisecond // time from the end of a call of run to the next call, if a rule has requests

@@ -25,7 +25,8 @@ const (
 	firstRejoin  = 250 * time.Millisecond
 	rejoinLeast  = 2 * time.Second
 	rejoinJitter = 2 * time.Second
-	// hurryPause is the pause if a dead member is connected, unless the normal pause is shorter.
+	// hurryPause is the pause if a member of this side is dead in the roster, unless the normal pause is
+	// shorter.
 	hurryPause = 500 * time.Millisecond
 	// skippedRounds is the number of attempts that a node skips after an attempt that had no address to
 	// try, as long as the view of the node does not change. Otherwise the lookups of all replicas of a

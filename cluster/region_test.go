@@ -218,7 +218,7 @@ func (n *signposts) Listen(context.Context, string) (net.Listener, net.PacketCon
 	return nil, nil, errors.ErrUnsupported
 }
 
-func TestAttemptsToReachRegionBackOffOverAllAddresses(t *testing.T) {
+func TestAttemptsToReachRegionBackOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		dials := map[string]int{}

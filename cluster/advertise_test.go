@@ -85,7 +85,7 @@ func TestAdvertisedNameGivesReachableAddress(t *testing.T) {
 	own := []string{"127.0.1.1:1", "10.0.0.5:1"} // the name of a machine may resolve to a loopback address
 	for _, c := range []struct {
 		bound, advertise string
-		want             string // empty: it is refused
+		want             string // the reachable address; empty if there is none
 		addrs            []string
 	}{
 		{"[::]:7946", "a.example:7946", "10.1.2.3:7946", both},

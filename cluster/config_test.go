@@ -40,7 +40,7 @@ func TestValidateReportsEachInvalidField(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		change func(*Config)
-		says   []string // empty: the configuration is valid
+		says   []string // words of the errors; empty if the configuration is valid
 	}{
 		"nothing but a name and a port": {func(*Config) {}, nil},
 		"no name":                       {func(c *Config) { c.Name = "" }, []string{"Name is empty"}},

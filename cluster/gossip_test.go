@@ -555,7 +555,7 @@ func TestUnidentifiedConnectionsAreClosedAndCounted(t *testing.T) {
 				gone, err := outside.Dial(t.Context(), a.addr)
 				require.NoError(t, err)
 				io.WriteString(gone, "\xC7")
-				gone.Close() // as a busy or ending member does, so it is not refused
+				gone.Close() // as a busy or ending member does, so this does not count as refused
 				var all sync.WaitGroup
 				for range 20 {
 					conn, err := outside.Dial(t.Context(), a.addr)

@@ -10,7 +10,7 @@ import (
 )
 
 // BenchmarkRosterOfThousandMembers measures the work after a change of the roster or of connections, and the
-// statistics. No check waits for either.
+// work for the statistics. No check waits for this work.
 func BenchmarkRosterOfThousandMembers(b *testing.B) {
 	dial := func(context.Context, string) (net.Conn, error) { return nil, net.ErrClosed }
 	p := newPeers(peersConfig{Self: hello{Name: "self", Addr: "self"}, Dial: dial}, &testHandler{})

@@ -53,7 +53,7 @@ type layout struct {
 	about string
 	bind  string // ":0" if empty
 	links string
-	want  string // the advertised host; empty: Start fails
+	want  string // the advertised host; empty if Start fails
 	names string // words in the error of Start, separated by spaces
 	not   string // a word that the error does not contain
 }

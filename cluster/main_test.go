@@ -29,7 +29,7 @@ func remainingGoroutines(within time.Duration) string {
 		all := make([]byte, 1<<22)
 		var left []string
 		for i, stack := range strings.Split(string(all[:runtime.Stack(all, true)]), "\n\n") {
-			if i > 0 && (strings.Contains(stack, "weir/cluster") || strings.Contains(stack, "memberlist")) { // the first is this one
+			if i > 0 && (strings.Contains(stack, "weir/cluster") || strings.Contains(stack, "memberlist")) { // the first stack is that of this goroutine
 				left = append(left, stack)
 			}
 		}

@@ -120,8 +120,8 @@ func (c *memoryConn) wake() {
 	c.changed = make(chan struct{})
 }
 
-// await calls the function try after each change, until try returns true or an error, or until the deadline
-// has passed.
+// await calls the function try at once and after each change, until try returns true. It returns the error
+// of try, or an error if this end is closed or the deadline has passed.
 func (c *memoryConn) await(deadline *time.Time, try func() (done bool, err error)) error {
 	for {
 		c.both.Lock()

@@ -71,7 +71,7 @@ func inCrowd(t *testing.T, h Handler, test func(t *testing.T, a, b *testPeer, wa
 			all, members = append(all, p), append(members, p.member())
 		}
 		started.Store(true)
-		for range 75 { // until no member lingers, and connections without use are closed
+		for range 75 { // until no former neighbour is watched, and unused connections are closed
 			for _, p := range all {
 				p.set(members)
 			}

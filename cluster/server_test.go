@@ -199,7 +199,7 @@ func TestClientsAreAlwaysVerified(t *testing.T) {
 	require.Nil(t, chosen, "without a chosen config, the outer config applies")
 }
 
-// If a Handler makes this mistake, one asker receives no answer, and no other asker is affected.
+// If a Handler gives an answer that is too long, one asker receives no answer, and no other asker is affected.
 func TestOverlongAnswerIsDropped(t *testing.T) {
 	t.Parallel()
 	inMemory(t, func(t *testing.T, lo *loopback) {

@@ -14,7 +14,7 @@ func TestJoinEntryIsUnansweredUntilMemberAnswers(t *testing.T) {
 	t.Parallel()
 	onHosts(t, func(t *testing.T, h hosts) {
 		h.Host("c")
-		accepts, packets, err := h.Host("silent").Network().Listen(t.Context(), "silent:7946") // sends no bytes
+		accepts, packets, err := h.Host("silent").Network().Listen(t.Context(), "silent:7946") // a server that accepts connections and sends no bytes
 		require.NoError(t, err)
 		defer accepts.Close()
 		defer packets.Close()

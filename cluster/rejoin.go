@@ -19,7 +19,7 @@ import (
 // of the missing members.
 
 const (
-	// firstRejoin is the pause after the first attempt of a node that has met no member, for
+	// firstRejoin is the pause after the first attempt of a node that knows no other member, for
 	// example because the nodes that it joins start a moment later. The pause doubles up to
 	// the normal pause.
 	firstRejoin  = 250 * time.Millisecond
@@ -49,7 +49,7 @@ type joinOutcome struct {
 	problem    string            // empty without a problem
 	since      time.Time         // when the first attempt with a problem ended; zero without a problem
 	logged     bool              // the problem has been logged
-	tried      int               // number of addresses that were tried: not of this node, and not of a member that gossip has
+	tried      int               // number of addresses that were tried
 	reached    int               // number of addresses that were joined
 	unanswered map[string]string // Stats.Unanswered; never modified
 }
@@ -154,10 +154,11 @@ func (g *gossipCluster) catchUp() {
 	_ = g.gossip.Join(at[rand.N(len(at))]) // the gossip library logs its error
 }
 
-// join tries the addresses of Join and of missing members, except addresses that gossip already has, and
-// records the outcome. It tries at most maxAttempts addresses. But a node that knows no other member, or
-// seeks, tries all of them, because it counts alone unless a member answers. The result refusal is the
-// error of a member that refuses the configuration of this node.
+// join tries the addresses of Join and of missing members, and records the outcome. It skips the addresses
+// of this node, and of members that gossip reports as alive and that are not missing. It tries at most
+// maxAttempts addresses. But a node that knows no other member, or seeks, tries all of them, because it
+// counts alone unless a member answers. The result refusal is the error of a member that refuses the
+// configuration of this node.
 func (g *gossipCluster) join(ctx context.Context) (outcome joinOutcome, refusal error) {
 	looked := g.lookUp(ctx, g.cfg.Join)
 	wanted, problems := addresses(looked)

@@ -55,7 +55,7 @@
 //     leaves an ask unanswered, and sends no frame after the ask for 200 ms, or for the mean of the
 //     round trips and four deviations (RFC 6298) if that is longer. A member that is not watched has
 //     also stalled if opening or waking the connection takes longer than 200 ms. Asks return
-//     [ErrStalled] at once, until a frame arrives. Only the node that asked acts on this.
+//     [ErrStalled] at once, until a frame arrives. Only the asking node acts on a stall.
 //   - Whether a member is connected. A connected member stays so until the connection to it breaks or
 //     cannot be opened, or 800 ms pass without an answer on either connection. Every member learns by
 //     the rows whether a watched member is connected. A disconnected member is connected again once it
@@ -121,7 +121,8 @@
 //   - connections that have not identified themselves, including streams of gossip:
 //     1,024, and at most an eighth of the file descriptors that the process may have. The oldest
 //     connection of the IPv4 address or IPv6 /64 with most connections is closed first, and
-//     streams of gossip last. Identified connections: 8,192, and at most half of the descriptors;
+//     streams of gossip last. Identified connections: 8,192, at most half of the descriptors, and at
+//     most 16 of one node;
 //   - streams of gossip: 64, each with a single message of at most 8 MiB. Once all streams together have
 //     read 16 MiB, only messages of up to about 256 KiB pass. A stream that claims more than 8,192
 //     nodes, or 4 MiB of state, is closed before memberlist reads the stream;

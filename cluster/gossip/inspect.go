@@ -14,9 +14,9 @@ import (
 	"github.com/weir-go/weir/cluster/detect"
 )
 
-// memberlist allocates memory for the claims of a message before the message has arrived: 112 MB
-// for the nodes of a push/pull, 20 MB for its state, and 40 MB for compressed data, for each
-// message in a packet.
+// memberlist allocates the memory that a message claims before the message has arrived: 112 MB for the
+// nodes of a push/pull, and 20 MB for the state of a push/pull. For each message of a packet, it
+// decompresses up to 40 MB.
 const (
 	// maxPacket is the maximum size of a packet. Members send 1,400 bytes and the overhead of
 	// encryption.

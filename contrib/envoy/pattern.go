@@ -26,14 +26,14 @@ func keyError(key string) error {
 // The work of comparing a value with a pattern: the units of work for each comparison, and the
 // number of compared or searched bytes that count as another unit.
 const (
-	workOfMatch = 8
-	workPerByte = 16
+	workOfMatch  = 8
+	bytesPerUnit = 16
 )
 
 // fits reports whether a value matches the pattern. Each part is matched at the earliest
 // possible position, so that each byte is searched once.
 func (d *descriptor) fits(w *work, value string) (bool, error) {
-	if err := w.add(workOfMatch + min(len(d.value), len(value))/workPerByte); err != nil {
+	if err := w.add(workOfMatch + min(len(d.value), len(value))/bytesPerUnit); err != nil {
 		return false, err
 	}
 	first, middle, last := d.parts[0], d.parts[1:len(d.parts)-1], d.parts[len(d.parts)-1]
@@ -44,7 +44,7 @@ func (d *descriptor) fits(w *work, value string) (bool, error) {
 		return true, nil
 	}
 	value = value[len(first) : len(value)-len(last)]
-	if err := w.add(len(middle) + len(value)/workPerByte); err != nil {
+	if err := w.add(len(middle) + len(value)/bytesPerUnit); err != nil {
 		return false, err
 	}
 	for _, part := range middle {

@@ -15,7 +15,7 @@ import (
 	"github.com/weir-go/weir/internal/testnode"
 )
 
-func TestCallersAreMaskedUnlessAskedFor(t *testing.T) {
+func TestCallersAreMaskedWithoutOptionClients(t *testing.T) {
 	const chrome = "Mozilla/5.0 (X11; Linux x86_64 (deep) jane@example.com) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/142.0.7444.59 Safari/537.36"
 	for _, c := range []struct{ client, agent, network, products string }{
 		{"203.0.113.77", chrome, "203.0.113.0/24", "Mozilla/5 AppleWebKit/537 Chrome/142 Safari/537"},
@@ -64,7 +64,7 @@ func TestLongCallerTextsAreCut(t *testing.T) {
 	require.Equal(t, []int{128, 256, 64}, []int{len(r.Route), len(r.Agent), len(r.Tier)})
 }
 
-func TestRecordsHaveRequestOfMiddleware(t *testing.T) {
+func TestRecordsDescribeRequestOfMiddleware(t *testing.T) {
 	sink := new(kept)
 	log := newLog(t, sink, audit.Options{Sample: 1})
 	n := testnode.Start(t, weir.Config{Observer: weir.Observers(nil, log, log)})

@@ -39,7 +39,7 @@ func (w *writes) Write(p []byte) (int, error) {
 	return n, err
 }
 
-func TestBatchIsOneWriteOfLines(t *testing.T) {
+func TestBatchIsWrittenByOneCallOfWrite(t *testing.T) {
 	w := new(writes)
 	batch := []audit.Record{{
 		Time: time.Date(2026, 11, 23, 14, 0, 12, 345_000_000, time.UTC), Node: "api-1-0af3", Region: "eu", Limit: "per <hour>", Version: 7, ID: audit.ID{0xff},

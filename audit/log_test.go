@@ -99,7 +99,7 @@ func TestOnlyDenialsAreRecordedByDefault(t *testing.T) {
 	})
 }
 
-func TestRecordsNameNodeThatHasLeft(t *testing.T) {
+func TestRecordsHaveNameOfDepartedNode(t *testing.T) {
 	sink := new(kept)
 	log := newLog(t, sink, audit.Options{})
 	n := testnode.Start(t, weir.Config{Region: "eu", Observer: log})
@@ -152,7 +152,7 @@ func TestAskedNodeRecordsDenialOnce(t *testing.T) {
 	})
 }
 
-func TestErrorsAndShadowsAreRecordedButPeeksAreNot(t *testing.T) {
+func TestErrorsAndShadowsAreRecordedUnlikePeeks(t *testing.T) {
 	sink := new(kept)
 	log := newLog(t, sink, audit.Options{})
 	n := testnode.Start(t, weir.Config{Observer: log})

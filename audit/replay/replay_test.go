@@ -176,7 +176,7 @@ func TestReplayOfRealClusterMakesSameDecisions(t *testing.T) {
 	requireAlike(t, run(t, file, in, replay.Options{Keys: 2}))
 }
 
-func TestOtherRulesNameChangedKeys(t *testing.T) {
+func TestReplayByOtherRulesReportsChangedKeys(t *testing.T) {
 	in := strings.NewReader(strings.Join([]string{
 		line(0, "k1", `"allowed":true`), line(1, "k1", `"allowed":true`), line(2, "k2", `"allowed":true`), line(3, "k1", `"allowed":false`),
 	}, "\n"))
@@ -299,7 +299,7 @@ func FuzzRecords(f *testing.F) {
 }
 
 // After a rotation of the file, the records of one AllowAll are in two files.
-func TestRequestMaySpanFiles(t *testing.T) {
+func TestRequestMayHaveRecordsInTwoFiles(t *testing.T) {
 	const text = `rules:
 - {name: a, key: user, limit: {algorithm: fixed_window, rate: 3, per: 1h}}
 - {name: b, key: user, limit: {algorithm: fixed_window, rate: 1, per: 1h}}`
@@ -320,7 +320,7 @@ func TestRequestMaySpanFiles(t *testing.T) {
 }
 
 // A file may have more records with the number of one AllowAll than any Log writes.
-func TestAbusedNumberOfRequestIsBounded(t *testing.T) {
+func TestManyRecordsOfOneAllowAllAreReplayed(t *testing.T) {
 	const records = 100_000
 	begin := time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC)
 	var text strings.Builder

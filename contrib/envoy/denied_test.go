@@ -120,7 +120,7 @@ func (l *leaver) Err() error {
 	return nil
 }
 
-func TestCanceledRequestIsExecutedWholeOrNot(t *testing.T) {
+func TestCanceledRequestSpendsAllOrNothing(t *testing.T) {
 	s := serviceOf(t, testnode.Start(t, weir.Config{}), counted, Options{})
 	c := clientOf(t, s)
 	require.Equal(t, ok, c.ask(hits(9, "b", "")).OverallCode)
@@ -138,7 +138,7 @@ func TestCanceledRequestIsExecutedWholeOrNot(t *testing.T) {
 	require.True(t, done > 0 && done < 8, "%d", done)
 }
 
-func TestBlockedClientIsOverTheLimit(t *testing.T) {
+func TestBlockedClientIsOverLimit(t *testing.T) {
 	node := testnode.Start(t, weir.Config{})
 	book := testnode.Book(t, node, "deny: [{ip: 192.0.2.0/24, user: mallory}, {api_key: k, until: 2999-01-01T00:00:00Z}]\nrules: []")
 	c := clientOf(t, serviceOf(t, node, "domain: d\ndescriptors: [{key: remote_address, rate_limit: {unit: day, requests_per_unit: 2}}]", Options{Book: book}))

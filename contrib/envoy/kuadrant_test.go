@@ -137,7 +137,7 @@ func TestReservationCoversAllLimitsOrNone(t *testing.T) {
 	})
 }
 
-func TestCommitWithoutReservationIsReport(t *testing.T) {
+func TestCommitWithoutReservationDebitsLikeReport(t *testing.T) {
 	amongGateways(t, tokens, func(t *testing.T, all []gateway) {
 		released, code := all[0].commit("", 1500, descriptorOf("user", "u"))
 		require.Equal(t, codes.OK, code)

@@ -264,7 +264,7 @@ descriptors:
   rate_limit: {unit: hour, requests_per_unit: 5, replaces: [{name: narrow}]}
 `
 
-func TestShadowOrSingleUsedUpQuotaDoesNotDeny(t *testing.T) {
+func TestShadowOrOneUsedUpQuotaNeverDenies(t *testing.T) {
 	c := clientOf(t, serviceOf(t, testnode.Start(t, weir.Config{}), modes, Options{Metadata: true}))
 	for i := range 3 {
 		r := c.ask(descriptorOf("shadow", ""), descriptorOf("quota", ""), descriptorOf("nothing", ""), descriptorOf("wide", ""), descriptorOf("large", ""))
@@ -290,7 +290,7 @@ func TestShadowOrSingleUsedUpQuotaDoesNotDeny(t *testing.T) {
 	require.Equal(t, false, r.DynamicMetadata.AsMap()["quotaModeEnabled"])
 }
 
-func TestShadowModeIsAlwaysOK(t *testing.T) {
+func TestShadowModeDeniesNoRequest(t *testing.T) {
 	c := clientOf(t, serviceOf(t, testnode.Start(t, weir.Config{}), basic, Options{ShadowMode: true}))
 	for range 4 {
 		require.Equal(t, ok, c.ask(descriptorOf("user", "a"), descriptorOf("banned", "a")).OverallCode)
@@ -402,7 +402,7 @@ func watchHealth(t *testing.T, h health.HealthClient) (next func(health.HealthCh
 	}
 }
 
-func TestHealthFollowsNode(t *testing.T) {
+func TestHealthFollowsReadinessOfNode(t *testing.T) {
 	node := testnode.Start(t, weir.Config{})
 	h := health.NewHealthClient(dial(t, serviceOf(t, node, basic, Options{}).Register))
 	requireStatus := func(service string, want health.HealthCheckResponse_ServingStatus) {

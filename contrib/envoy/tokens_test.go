@@ -59,7 +59,7 @@ func documented(t *testing.T) (limits string) {
 	return limits
 }
 
-func TestTokensOfResponsesLimitLaterRequests(t *testing.T) {
+func TestReportedTokensDenyLaterRequests(t *testing.T) {
 	runCluster(t, documented(t), func(t *testing.T, _ *weirtest.Cluster, all []client) {
 		stream := func(c client, key string, tokens int) (*rls.RateLimitResponse, error) {
 			return c.s.ShouldRateLimit(t.Context(), &rls.RateLimitRequest{

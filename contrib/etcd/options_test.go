@@ -10,7 +10,7 @@ import (
 	etcdrules "github.com/weir-go/weir/contrib/etcd"
 )
 
-func TestOptionsNameEachInvalidField(t *testing.T) {
+func TestEachInvalidFieldIsReported(t *testing.T) {
 	_, err := etcdrules.New(etcdrules.Options{Poll: -1})
 	require.ErrorIs(t, err, weir.ErrInvalid)
 	for _, part := range []string{"Client.Endpoints is empty", "Key is empty", "Poll -1ns"} {
@@ -18,7 +18,7 @@ func TestOptionsNameEachInvalidField(t *testing.T) {
 	}
 }
 
-func TestNameHasNoCredentials(t *testing.T) {
+func TestNameOfSourceHasNoCredentials(t *testing.T) {
 	source, err := etcdrules.New(etcdrules.Options{
 		Client: clientv3.Config{
 			Endpoints: []string{"https://root:sup3r-secret@a:2379", "b:2379"}, Username: "root", Password: "sup3r-secret",

@@ -132,7 +132,7 @@ func TestStreamHoldsUnitUntilClientIsGone(t *testing.T) {
 	}
 }
 
-func TestMessagesReportCostOfCall(t *testing.T) {
+func TestCostIsReadFromMessagesOrTrailer(t *testing.T) {
 	for about, c := range map[string]struct {
 		settle, settleTrailer bool
 		trailer               string
@@ -184,7 +184,7 @@ func TestMessagesReportCostOfCall(t *testing.T) {
 	}
 }
 
-func TestFailedCallKeepsItsEstimate(t *testing.T) {
+func TestEstimateOfFailedCallStaysSpent(t *testing.T) {
 	l := limiter(t, weir.Limit{Name: "tokens", Algorithm: weir.FixedWindow, Rate: 1000, Per: time.Hour})
 	c := serveModel(t, new(model), l, Options{Settle: usage, Estimate: func(_ context.Context, request any) int64 { return 20 }, Key: perMethod})
 	require.Equal(t, codes.InvalidArgument, status.Code(ask(t.Context(), c, 0)))

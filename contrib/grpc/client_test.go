@@ -153,7 +153,7 @@ func TestUnsentCallHasStatus(t *testing.T) {
 	require.EqualValues(t, 1, s.calls.Load())
 }
 
-func TestCallsToOtherHostsPass(t *testing.T) {
+func TestCallsToOtherHostsDoNotWait(t *testing.T) {
 	gate := newGate(t, outbound.Limit{Host: "example.com", Limit: weir.Limit{Name: "one", Algorithm: weir.LeakyBucket, Rate: 1, Per: time.Hour}})
 	client := dialGate(t, &refuser{}, gate)
 	for range 3 {
@@ -163,7 +163,7 @@ func TestCallsToOtherHostsPass(t *testing.T) {
 	require.Zero(t, gate.Stats()["one"])
 }
 
-func TestGateGetsRequestOfCall(t *testing.T) {
+func TestGateReceivesHTTPRequestOfCall(t *testing.T) {
 	ctx := metadata.AppendToOutgoingContext(t.Context(), "x-api-key", "secret", "trace-bin", "\x00")
 	for target, host := range map[string]string{
 		"dns:///api.example.com:443":      "api.example.com:443",

@@ -244,7 +244,7 @@ func TestOversizedCallHasNoRetryInfo(t *testing.T) {
 	require.Equal(t, []string{"0"}, header.Get("x-ratelimit-remaining"))
 }
 
-func TestFailClosedIsUnavailable(t *testing.T) {
+func TestCallFailsClosedWithUnavailable(t *testing.T) {
 	node := testnode.Start(t, weir.Config{Bind: "127.0.0.1:0", Expect: 3})
 	closed := weir.Limit{Name: "l", Rate: 5, Per: time.Minute, Partition: weir.FailClosed}
 	both := byBoth(t, node, "key: ip, partition: fail_closed, limit: {rate: 5, per: 1m}", closed, Options{})
@@ -263,7 +263,7 @@ func TestFailClosedIsUnavailable(t *testing.T) {
 	}
 }
 
-func TestClosedNodeAdmitsCallsOfFailOpen(t *testing.T) {
+func TestClosedNodeAdmitsCallsOfFailOpenLimit(t *testing.T) {
 	node := testnode.Start(t, weir.Config{})
 	open := weir.Limit{Name: "l", Rate: 1, Per: time.Hour, Partition: weir.FailOpen}
 	both := byBoth(t, node, "key: global, partition: fail_open, limit: {rate: 1, per: 1h}", open, Options{})
@@ -294,7 +294,7 @@ func TestCallOfDisconnectedClientIsCancelled(t *testing.T) {
 	require.Equal(t, []int{httplimit.StatusClientGone, httplimit.StatusClientGone}, seen)
 }
 
-func TestStreamsAndTheirMessagesCountSeparately(t *testing.T) {
+func TestStreamsAndTheirMessagesAreCountedSeparately(t *testing.T) {
 	node := testnode.Start(t, weir.Config{})
 	l := testnode.Limiter(t, node, weir.Limit{Name: "messages", Algorithm: weir.FixedWindow, Rate: 3, Per: time.Minute})
 	limits, err := New(node, testnode.Book(t, node, twoCalls), Options{Messages: byLimiter(t, l, Options{})})
@@ -343,7 +343,7 @@ func TestHandlerMayContinueAfterDeniedMessage(t *testing.T) {
 // A client that sends a false address has a separate count, and spends no units of other
 // clients. A proxy on a Unix socket has no address: an option makes the proxy trusted, or
 // a warning is logged once.
-func TestClientAddressFollowsTrust(t *testing.T) {
+func TestClientAddressComesFromTrustedSource(t *testing.T) {
 	node := testnode.Start(t, weir.Config{})
 	tcp, unix := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}, &net.UnixAddr{Name: "@", Net: "unix"}
 	forwarded := []string{"x-forwarded-for", "192.0.2.1"}
@@ -386,7 +386,7 @@ func TestClientAddressFollowsTrust(t *testing.T) {
 	}
 }
 
-func TestRulesReadCallAsHTTPRequest(t *testing.T) {
+func TestRulesMatchCallLikeHTTPRequest(t *testing.T) {
 	var seen rules.Request
 	var met []string
 	limits := byRules(t, `

@@ -42,7 +42,7 @@ func TestCallsObeySwitches(t *testing.T) {
 	}
 }
 
-func TestCallHoldsUntilItsHandlerReturns(t *testing.T) {
+func TestCallHoldsUnitUntilHandlerReturns(t *testing.T) {
 	for about, limits := range oneInFlight(t) {
 		t.Run(about, func(t *testing.T) { testHold(t, limits) })
 	}
@@ -91,7 +91,7 @@ func TestMessageTakesNoHold(t *testing.T) {
 	}
 }
 
-func TestRulesCountCallsByCode(t *testing.T) {
+func TestCallsAreCountedByStatusCode(t *testing.T) {
 	for code, counts := range map[codes.Code]bool{
 		codes.OK: false, codes.NotFound: false, codes.Unauthenticated: true, codes.Unavailable: true, codes.Internal: true, codes.Unknown: true, codes.DataLoss: true,
 	} {
@@ -104,7 +104,7 @@ func TestRulesCountCallsByCode(t *testing.T) {
 	}
 }
 
-func TestRulesSettleByTrailer(t *testing.T) {
+func TestCostIsSettledByTrailer(t *testing.T) {
 	const rule = "{name: r, key: user, reserve: 50, settle: {trailer: X-Cost}, limit: {algorithm: fixed_window, rate: 1000, per: 1h}}"
 	limits, l := limitsOfRule(t, rule)
 	c := serve(t, &model{trailer: "7"}, limits)

@@ -248,7 +248,7 @@ func TestHangingBrokerBlocksBatchUntilContextIsDone(t *testing.T) {
 	}
 }
 
-func TestErrorNamesMissingTopic(t *testing.T) {
+func TestMissingTopicIsReported(t *testing.T) {
 	c := brokers(t)
 	s, err := kafkaaudit.New(kafkaaudit.Options{Brokers: c.ListenAddrs(), Topic: "other", Client: []kgo.Opt{
 		kgo.UnknownTopicRetries(0), kgo.MetadataMinAge(10 * time.Millisecond),

@@ -120,7 +120,7 @@ func TestNodeAndRulesAreObservedUntilUnregistered(t *testing.T) {
 	}
 }
 
-func TestNilHasNoMetrics(t *testing.T) {
+func TestNilNodeOrBookHasNoMetrics(t *testing.T) {
 	reader := sdkmetric.NewManualReader()
 	registration, err := Register(sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)).Meter("test"), nil, nil)
 	require.NoError(t, err)

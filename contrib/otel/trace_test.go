@@ -117,7 +117,7 @@ func TestUnsampledCheckSendsNoTrace(t *testing.T) {
 	require.Len(t, exported.GetSpans(), 1, "the test's own")
 }
 
-func TestSpanNamesItsLimitsAndDenials(t *testing.T) {
+func TestSpanHasNamesOfLimitsAndDenials(t *testing.T) {
 	p, exported := provider(t)
 	nodes := pair(t, weirotel.NewTracer(p), nil)
 	narrow := testnode.Limiter(t, nodes[0], weir.Limit{Name: "narrow", Rate: 1, Per: time.Hour})

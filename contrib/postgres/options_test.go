@@ -9,7 +9,7 @@ import (
 	pgrules "github.com/weir-go/weir/contrib/postgres"
 )
 
-func TestOptionsNameEachInvalidField(t *testing.T) {
+func TestEachInvalidFieldIsReported(t *testing.T) {
 	_, err := pgrules.New(pgrules.Options{Connection: "postgres://weir:sup3r/secret@db:5432/ops", Poll: -1})
 	require.ErrorIs(t, err, weir.ErrInvalid)
 	for _, part := range []string{
@@ -25,7 +25,7 @@ func TestOptionsNameEachInvalidField(t *testing.T) {
 	require.NotContains(t, err.Error(), "sup3r")
 }
 
-func TestNameHasNoCredentials(t *testing.T) {
+func TestNameOfSourceHasNoCredentials(t *testing.T) {
 	for connection, want := range map[string]string{
 		"postgres://weir:sup3r-secret@db:6432/ops":                        "postgres://db:6432/ops/weir_rules/api",
 		"host=/run/postgresql user=weir password=sup3r-secret dbname=ops": "postgres:///run/postgresql:5432/ops/weir_rules/api",

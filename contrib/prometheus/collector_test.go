@@ -68,7 +68,7 @@ func TestMetricNamesPassPrometheusLint(t *testing.T) {
 	require.GreaterOrEqual(t, n, len(metrics.OfNode())+len(metrics.OfBook()), "each family was linted")
 }
 
-func TestNilHasNoMetrics(t *testing.T) {
+func TestNilNodeOrBookHasNoMetrics(t *testing.T) {
 	require.Zero(t, testutil.CollectAndCount(New(nil, nil)))
 
 	node := testnode.Start(t, weir.Config{})

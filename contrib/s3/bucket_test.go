@@ -475,7 +475,7 @@ func TestAbandonedSnapshotsAreRemovedAfterFortyDays(t *testing.T) {
 	require.Equal(t, []string{key("api-1", 4), key("api-1", 5)}, keys(t, s), "quiet saved last 40 days ago")
 }
 
-func TestErrorNamesMissingBucket(t *testing.T) {
+func TestMissingBucketIsReported(t *testing.T) {
 	forEachServer(t, func(t *testing.T, s *server) {
 		b := open(t, s, func(o *s3snapshot.Options) { o.Bucket = "no-such-bucket" })
 		for _, err := range []error{b.Save(withTimeout(t, patience), "api-1", text("")), b.Load(withTimeout(t, patience), everyNode, ignoreSnapshot)} {

@@ -78,7 +78,7 @@ func TestFirstMatchingLimitApplies(t *testing.T) {
 	require.Nil(t, g.limitOf(&http.Request{}))
 }
 
-func TestRequestsWithoutLimitCostNothing(t *testing.T) {
+func TestRequestsWithoutLimitDoNotAllocate(t *testing.T) {
 	g := newGate(t, Options{Limits: []Limit{{Host: "api.example.com", Limit: paced}, {Host: "*.example.com", Limit: paced}}})
 	r := newRequest(t, "GET", "https://other.example.org/path")
 	require.Zero(t, testing.AllocsPerRun(100, func() {
@@ -165,7 +165,7 @@ func TestRequestThatWouldBeLateFailsAtOnce(t *testing.T) {
 	})
 }
 
-func TestClosedNodeSendsOnlyFailOpen(t *testing.T) {
+func TestClosedNodeAdmitsOnlyFailOpenLimits(t *testing.T) {
 	for policy, sends := range map[weir.PartitionPolicy]bool{weir.MajorityShare: false, weir.FailOpen: true} {
 		l := paced
 		l.Partition = policy

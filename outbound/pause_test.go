@@ -55,7 +55,7 @@ func FuzzDelay(f *testing.F) {
 	})
 }
 
-func TestLaterPauseWins(t *testing.T) {
+func TestPauseWithLatestEndWins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := pauses{until: make(map[string]time.Time)}
 		require.Negative(t, p.findRest("a"))

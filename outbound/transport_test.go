@@ -106,7 +106,7 @@ func TestOnlyRepeatableRequestsAreRetried(t *testing.T) {
 	}
 }
 
-func TestRetriesAreAPartOfRequests(t *testing.T) {
+func TestRetriesAreBoundedByRetryPart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(t, Options{Attempts: 10, RetryPart: 0.1})
 		transport := g.Transport(roundTripper(func(*http.Request) (*http.Response, error) { return newResponse(503), nil }))
@@ -143,7 +143,7 @@ func TestSmallRetryPartAddsUp(t *testing.T) {
 	require.False(t, b.spend())
 }
 
-func TestJitterIsFullAndBounded(t *testing.T) {
+func TestJitterIsUniformUpToMaximum(t *testing.T) {
 	for attempt, most := range map[int]time.Duration{1: firstDelay, 2: 2 * firstDelay, 10: longestDelay} {
 		var sum, longest time.Duration
 		for range 2000 {
@@ -180,14 +180,14 @@ func TestRetryWaitsForEndOfPause(t *testing.T) {
 	})
 }
 
-func TestEmptyBodyIsSentAgain(t *testing.T) {
+func TestRequestWithoutBodyIsRepeatable(t *testing.T) {
 	r := newRequest(t, "PUT", "https://a")
 	require.True(t, isRepeatable(r))
 	r.Body = http.NoBody
 	require.True(t, isRepeatable(r))
 }
 
-func TestPauseNeedsRefusal(t *testing.T) {
+func TestOnlyRefusalsCausePauses(t *testing.T) {
 	for status, pauses := range map[int]uint64{200: 0, 404: 0, 429: 1, 502: 0, 503: 1} {
 		g := newGate(t, Options{})
 		transport := g.Transport(roundTripper(func(*http.Request) (*http.Response, error) {
@@ -235,7 +235,7 @@ func (e *endless) Read(b []byte) (int, error) {
 	return len(b), nil
 }
 
-func TestLongBodyOfRefusalIsNotRead(t *testing.T) {
+func TestLongBodyOfRefusalIsReadInPart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var (
 			read   endless
@@ -257,7 +257,7 @@ func TestLongBodyOfRefusalIsNotRead(t *testing.T) {
 	})
 }
 
-func TestRedirectWaitsForTurnOfItsHost(t *testing.T) {
+func TestRedirectWaitsForTurnOfNewHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(t, Options{})
 		var hosts []string
@@ -299,7 +299,7 @@ type idle struct {
 
 func (i *idle) CloseIdleConnections() { i.closed++ }
 
-func TestTransportPassesOnIdleConnections(t *testing.T) {
+func TestTransportClosesIdleConnectionsOfBase(t *testing.T) {
 	base := &idle{}
 	(&http.Client{Transport: newGate(t, Options{}).Transport(base)}).CloseIdleConnections()
 	require.Equal(t, 1, base.closed)

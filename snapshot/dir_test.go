@@ -95,7 +95,7 @@ func TestLoadReadsNewestSnapshotOfEachNode(t *testing.T) {
 	requireLoads(t, d, "a: a3", "b: b1")
 }
 
-func TestFilesAreForOwnerOnly(t *testing.T) {
+func TestFilesAreReadableByUserOnly(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("files have no mode here")
 	}
@@ -319,7 +319,7 @@ func TestListReturnsNewestFirst(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-func TestErrorOfOpenDirNamesCause(t *testing.T) {
+func TestErrorOfOpenDirHasItsCause(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	for path, want := range map[string]string{"": "the path of the directory is empty", file: file, filepath.Join(file, "below"): file} {

@@ -52,7 +52,7 @@ func TestSpecialFileAsNewestSnapshotIsReported(t *testing.T) {
 }
 
 // A pipe may replace the file after Open has looked at the type of the file.
-func TestOpenDoesNotWaitForAPipe(t *testing.T) {
+func TestOpenDoesNotWaitForWriterOfPipe(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pipe")
 	require.NoError(t, syscall.Mkfifo(path, 0o600))
 	opened := make(chan error, 1)

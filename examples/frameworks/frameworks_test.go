@@ -165,7 +165,7 @@ func TestReplicasOfFrameworkAdmitExactlyLimit(t *testing.T) {
 	}
 }
 
-func TestRunErrorNamesKnownFrameworks(t *testing.T) {
+func TestUnknownFrameworkIsRefused(t *testing.T) {
 	require.ErrorContains(t, run(t.Context(), service.Options{}, "rails", "127.0.0.1:0"), `-framework is "rails": use one of [chi connect`)
 }
 

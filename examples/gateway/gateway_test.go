@@ -18,7 +18,7 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 )
 
-func TestGatewayLimitsForwardsAndStops(t *testing.T) {
+func TestGatewayForwardsOnlyRequestsWithinRules(t *testing.T) {
 	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-RateLimit-Limit", "999999")
 		fmt.Fprint(w, r.URL.Path, " for ", r.Header.Get("X-Forwarded-For"))

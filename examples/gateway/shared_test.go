@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestFilesSetSharedSecretsAndSeed(t *testing.T) {
+func TestSecretsAndSeedAreReadFromFiles(t *testing.T) {
 	for _, c := range []struct {
 		about         string
 		secrets, seed string // texts of files; no file if empty

@@ -114,7 +114,7 @@ func TestFailuresCountForFifteenMinutes(t *testing.T) {
 	})
 }
 
-func TestFormWithoutAccountIsNotTried(t *testing.T) {
+func TestFormWithoutAccountIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t)
 		require.Equal(t, http.StatusBadRequest, s.try(0, "192.0.2.1", " ", "right"))

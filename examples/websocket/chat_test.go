@@ -90,7 +90,7 @@ func TestOpenConnectionsOfAddressAreLimited(t *testing.T) {
 	require.Error(t, err)
 }
 
-func TestDoorsCountNetworksAndForgetThem(t *testing.T) {
+func TestDoorsCountOpenConnectionsByNetwork(t *testing.T) {
 	d := newDoors(1)
 	for _, c := range []struct {
 		from string

@@ -76,7 +76,7 @@ func (o Options) Validate() error {
 			errs = append(errs, fmt.Errorf("%w audit.Options: "+format, append([]any{weir.ErrInvalid}, args...)...))
 		}
 	}
-	refuse(!(o.Sample >= 0 && o.Sample <= 1), "Sample: %v: use 0, for denials alone, to 1, for every decision", o.Sample)
+	refuse(!(o.Sample >= 0 && o.Sample <= 1), "Sample: %v: use 0 (only denials) to 1 (every decision)", o.Sample)
 	refuse(o.SampledOnly && o.Sample == 0, "SampledOnly without a Sample records nothing: set Sample to the part of the keys to record")
 	d := o.withDefaults()
 	refuse(d.Queue < 1 || d.Queue > maxQueue, "Queue: %d: use 1 to %d, or 0 for %d", o.Queue, maxQueue, defaultQueue)
@@ -137,7 +137,7 @@ type Stats struct {
 // New returns a Log that writes to a Sink, until Close. The error is weir.ErrInvalid.
 func New(sink Sink, o Options) (*Log, error) {
 	if sink == nil {
-		return nil, fmt.Errorf("%w audit.New: the Sink is nil: use JSONLines, or one of your own", weir.ErrInvalid)
+		return nil, fmt.Errorf("%w audit.New: the Sink is nil: pass JSONLines, or a Sink of your own", weir.ErrInvalid)
 	}
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -239,6 +239,6 @@ func (l *Log) Close(ctx context.Context) error {
 	case <-l.done:
 		return nil
 	default:
-		return fmt.Errorf("audit: closed with %d records queued: %w", l.queue.len(), ctx.Err())
+		return fmt.Errorf("audit: the context of Close ended with %d records in the queue: %w", l.queue.len(), ctx.Err())
 	}
 }

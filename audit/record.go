@@ -75,10 +75,10 @@ func (id ID) MarshalText() ([]byte, error) { return id.AppendText(nil) }
 func (id *ID) UnmarshalText(text []byte) error {
 	var read ID
 	if len(text) != hex.EncodedLen(len(id)) {
-		return fmt.Errorf("audit: the id has %d digits: use 32", len(text))
+		return fmt.Errorf("audit: the id has %d bytes: use 32 hexadecimal digits", len(text))
 	}
 	if _, err := hex.Decode(read[:], text); err != nil {
-		return fmt.Errorf("audit: the id %q: %w", text, err)
+		return fmt.Errorf("audit: the id %q is not hexadecimal: %w", text, err)
 	}
 	*id = read
 	return nil

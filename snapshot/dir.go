@@ -105,7 +105,7 @@ func (d *Dir) begin(ctx context.Context) error {
 	select {
 	case d.busy <- struct{}{}:
 	case <-ctx.Done():
-		return fmt.Errorf("snapshot: waiting for another call on %s: %w", d.path, ctx.Err())
+		return fmt.Errorf("snapshot: another call still uses the directory %s: %w", d.path, ctx.Err())
 	}
 	if d.closed {
 		d.end()

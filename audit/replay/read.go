@@ -163,11 +163,11 @@ func (f *file) readRecord() (audit.Record, error) {
 func validate(r *audit.Record) error {
 	switch year := timeOf(r).Year(); {
 	case r.Limit == "":
-		return errors.New("the record has no limit")
+		return errors.New(`the record has no "limit"`)
 	case r.Units < 1 || r.Units > maxUnits:
-		return fmt.Errorf("units is %d: it must be from 1 to %d", r.Units, int64(maxUnits))
+		return fmt.Errorf(`"units" is %d: it must be from 1 to %d`, r.Units, int64(maxUnits))
 	case year < 1970 || year > 2200:
-		return fmt.Errorf("the year is %d: it must be from 1970 to 2200", year)
+		return fmt.Errorf("the decision is in the year %d: it must be from 1970 to 2200", year)
 	}
 	return nil
 }

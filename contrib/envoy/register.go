@@ -98,7 +98,7 @@ func (h *healthServer) Watch(req *health.HealthCheckRequest, stream grpc.ServerS
 			// Do not end the stream at once: a client that has received a status
 			// reconnects without a pause.
 			if drained == nil {
-				return status.Error(codes.Unavailable, "this node leaves: ask another one")
+				return status.Error(codes.Unavailable, "this node leaves: ask another node")
 			}
 		}
 	}

@@ -40,7 +40,7 @@ func (s *Service) respond(req *rls.RateLimitRequest, items []item, denied bool) 
 // ShadowMode, the overall code is OK.
 func (s *Service) respondTooLarge(req *rls.RateLimitRequest, err error) *rls.RateLimitResponse {
 	if unlogged, due := s.large.Due(time.Now()); due {
-		s.o.Logger.Warn("denied a request of Envoy that is too large", "error", err, "unlogged", unlogged)
+		s.o.Logger.Warn("a request of Envoy was denied, because it is too large", "error", err, "unlogged", unlogged)
 	}
 	r := &rls.RateLimitResponse{OverallCode: rls.RateLimitResponse_OVER_LIMIT}
 	if s.o.ShadowMode {

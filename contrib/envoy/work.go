@@ -27,7 +27,7 @@ const (
 
 // errTooLarge is the error of a request that is denied because its size or work exceeds a
 // bound.
-var errTooLarge = errors.New("too large to be decided on")
+var errTooLarge = errors.New("the request is too large to be decided")
 
 // work bounds the work of finding the limits of a request. One unit is about the work for one
 // byte of a key or value.

@@ -41,13 +41,13 @@ func (o Options) normalize() (Options, error) {
 		errs = append(errs, fmt.Errorf("%w etcdrules.Options: %s", weir.ErrInvalid, fmt.Sprintf(format, args...)))
 	}
 	if len(o.Client.Endpoints) == 0 {
-		wrong("Client.Endpoints is empty: name one endpoint at least")
+		wrong("Client.Endpoints is empty: name at least one endpoint")
 	}
 	if o.Key == "" {
 		wrong("Key is empty: use the key whose value is the text of the rules")
 	}
 	if o.Poll < 0 {
-		wrong("Poll %v: use more than 0, or 0 for %v", o.Poll, defaultPoll)
+		wrong("Poll is %v: use a positive time, or 0 for %v", o.Poll, defaultPoll)
 	}
 	o.Poll = cmp.Or(o.Poll, defaultPoll)
 	c := &o.Client

@@ -13,7 +13,7 @@ import (
 func TestEachInvalidFieldIsReported(t *testing.T) {
 	_, err := etcdrules.New(etcdrules.Options{Poll: -1})
 	require.ErrorIs(t, err, weir.ErrInvalid)
-	for _, part := range []string{"Client.Endpoints is empty", "Key is empty", "Poll -1ns"} {
+	for _, part := range []string{"Client.Endpoints is empty", "Key is empty", "Poll is -1ns"} {
 		require.ErrorContains(t, err, part)
 	}
 }

@@ -145,7 +145,7 @@ func (s *Source) await(ctx context.Context, changes clientv3.WatchChan) error {
 		return nil
 	case change, open := <-changes:
 		if !open {
-			return errors.New("it ended")
+			return errors.New("the watch ended without an error")
 		}
 		return change.Err()
 	}

@@ -109,7 +109,7 @@ func New(node *weir.Node, book *rules.Book, o Options) (*Limits, error) {
 	case o.Key != nil:
 		return nil, fmt.Errorf("%w Options.Key: rules have their own keys: use ByLimiter, or leave it nil", weir.ErrInvalid)
 	case o.settles() || o.Estimate != nil:
-		return nil, fmt.Errorf("%w Options.Settle, SettleTrailer and Estimate: they are for one limit: use ByLimiter, also beside Limits with rules", weir.ErrInvalid)
+		return nil, fmt.Errorf("%w Options.Settle, SettleTrailer and Estimate: rules do not use them: use ByLimiter, if necessary in addition to Limits with rules", weir.ErrInvalid)
 	}
 	if err := o.validMessages(); err != nil {
 		return nil, err

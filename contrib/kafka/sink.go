@@ -53,7 +53,7 @@ type Sink struct {
 func New(o Options) (*Sink, error) {
 	var errs []error
 	if len(o.Brokers) == 0 {
-		errs = append(errs, fmt.Errorf("%w kafkaaudit.Options: Brokers is empty: name one broker at least", weir.ErrInvalid))
+		errs = append(errs, fmt.Errorf("%w kafkaaudit.Options: Brokers is empty: name at least one broker", weir.ErrInvalid))
 	}
 	if o.Topic == "" {
 		errs = append(errs, fmt.Errorf("%w kafkaaudit.Options: Topic is empty: name the topic", weir.ErrInvalid))

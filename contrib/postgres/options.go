@@ -50,7 +50,7 @@ func (o Options) parse() (*pgconn.Config, error) {
 		wrong("Name is empty: use the name of a row in the table weir_rules")
 	}
 	if o.Poll < 0 {
-		wrong("Poll %v: use more than 0, or 0 for %v", o.Poll, defaultPoll)
+		wrong("Poll is %v: use a positive time, or 0 for %v", o.Poll, defaultPoll)
 	}
 	config, err := pgconn.ParseConfig(o.Connection)
 	switch file := new(fs.PathError); {

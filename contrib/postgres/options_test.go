@@ -13,7 +13,7 @@ func TestEachInvalidFieldIsReported(t *testing.T) {
 	_, err := pgrules.New(pgrules.Options{Connection: "postgres://weir:sup3r/secret@db:5432/ops", Poll: -1})
 	require.ErrorIs(t, err, weir.ErrInvalid)
 	for _, part := range []string{
-		"Name is empty", "Poll -1ns", "Connection, or the PG variables of the environment, cannot be parsed",
+		"Name is empty", "Poll is -1ns", "Connection, or the PG variables of the environment, cannot be parsed",
 	} {
 		require.ErrorContains(t, err, part)
 	}

@@ -153,7 +153,7 @@ func (s *Source) fail(ctx context.Context, doing string, err error) error {
 		return ctx.Err()
 	}
 	if codeOf(err) == noTable {
-		err = fmt.Errorf("%w: create it by pgrules.Schema", err)
+		err = fmt.Errorf("%w: create the table by executing pgrules.Schema", err)
 	}
 	if op := new(net.OpError); errors.As(err, &op) && op.Source != nil { // with the local port, equal errors would have different texts, and each would be logged
 		err = errors.New(strings.ReplaceAll(err.Error(), op.Source.String()+"->", ""))

@@ -94,7 +94,7 @@ func (b *Bucket) Save(ctx context.Context, node string, write func(w io.Writer) 
 		return fmt.Errorf("s3snapshot: saving %s: %w", b.prefix+saved, err)
 	}
 	if err := b.clean(ctx, saved, older, escaped); err != nil {
-		return fmt.Errorf("s3snapshot: %s is saved, but what it replaces is still there: %w", b.prefix+saved, err)
+		return fmt.Errorf("s3snapshot: %s is saved, but not all outdated objects are removed: %w", b.prefix+saved, err)
 	}
 	return nil
 }
@@ -157,7 +157,7 @@ func (b *Bucket) Get(ctx context.Context, path string, read func(r io.Reader) er
 		}
 		defer body.Close()
 		if info.Size > b.maxBytes {
-			return fmt.Errorf("it has %d bytes, and Options.MaxBytes is %d", info.Size, b.maxBytes)
+			return fmt.Errorf("the object has %d bytes, and Options.MaxBytes is %d: raise MaxBytes", info.Size, b.maxBytes)
 		}
 		silence.Stop()
 		return read(&reader{io.LimitReader(body, b.maxBytes), silence, b.timeout})

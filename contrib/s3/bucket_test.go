@@ -206,7 +206,7 @@ func TestOversizedSnapshotIsRefused(t *testing.T) {
 			read += int(n)
 			return err
 		})
-		require.ErrorContains(t, err, key("api-1", 2)+fmt.Sprintf(": it has %d bytes", 11*s.unit))
+		require.ErrorContains(t, err, key("api-1", 2)+fmt.Sprintf(": the object has %d bytes", 11*s.unit))
 		require.Equal(t, 10*s.unit, read)
 	})
 }

@@ -97,20 +97,20 @@ func ParseURL(text string) (Options, error) {
 	}
 	switch {
 	case u.User != nil:
-		return wrong("it has credentials: leave them out, and set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
+		return wrong("the URL has credentials: leave them out, and set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
 	case u.Scheme != "s3" || u.Opaque != "" || u.Host == "" || u.Fragment != "":
 		return wrong("%q: write s3://BUCKET/PREFIX", text)
 	}
 	parameters, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
-		return wrong("its parameters: %v", err)
+		return wrong("the parameters cannot be parsed: %v", err)
 	}
 	o := Options{Bucket: u.Host, Prefix: u.Path}
 	for name, values := range parameters {
 		value := values[0]
 		switch {
 		case len(values) > 1:
-			return wrong("%s is there %d times: give it once", name, len(values))
+			return wrong("the parameter %s is given %d times: give it once", name, len(values))
 		case name == "endpoint":
 			o.Endpoint = value
 		case name == "region":

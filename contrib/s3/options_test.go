@@ -76,7 +76,7 @@ func TestErrorOfInvalidURLOmitsSecrets(t *testing.T) {
 		"s3://backups/a/../b":               "Prefix",
 		"s3://backups/w?endpoint=m":         "Endpoint",
 		"s3://backups/w?secret=SECRET":      `unknown parameter "secret"`,
-		"s3://backups/w?region=a&region=b":  "region is there 2 times",
+		"s3://backups/w?region=a&region=b":  "region is given 2 times",
 		"s3://backups/w?virtual_host=maybe": `virtual_host is "maybe"`,
 		"s3://backups/w?region=%zz":         "parameters",
 	} {

@@ -42,7 +42,7 @@ func readCallers(path string) (callers, error) {
 		case 2:
 			c[fields[0]] = fields[1]
 		default:
-			return nil, fmt.Errorf("%s:%d: write a key and its tier", path, n)
+			return nil, fmt.Errorf("%s:%d: the line must have two words: write a key and its tier", path, n)
 		}
 	}
 	return c, nil

@@ -94,7 +94,7 @@ func TestInvalidKeyFileIsRefused(t *testing.T) {
 	keys := filepath.Join(t.TempDir(), "keys")
 	require.NoError(t, os.WriteFile(keys, []byte("k1 paid\nk2\n"), 0o600))
 	_, err := readCallers(keys)
-	require.EqualError(t, err, keys+":2: write a key and its tier")
+	require.EqualError(t, err, keys+":2: the line must have two words: write a key and its tier")
 	_, err = readCallers(keys + ".none")
 	require.ErrorIs(t, err, os.ErrNotExist)
 	none, err := readCallers("")

@@ -18,7 +18,8 @@ func Load(path string) (*Config, error) { return loadFiles(path, parseFiles) }
 
 // LoadMerged is like Load, but several files may have descriptors of the same domain, as
 // in envoyproxy/ratelimit with MERGE_DOMAIN_CONFIG. The files are read like a single
-// file, in the order of their names. A top-level descriptor in two files is an error.
+// file, in the order of their names. If two files have a top-level descriptor with the same
+// key and value, this is an error.
 func LoadMerged(path string) (*Config, error) { return loadFiles(path, parseMerged) }
 
 func loadFiles(path string, parse func([]file) (*Config, error)) (*Config, error) {
@@ -69,8 +70,8 @@ func pathsIn(dir string) (paths []string, err error) {
 	return paths, nil
 }
 
-// readFile refuses a path that is not a regular file, because reading it might never
-// end.
+// readFile reads a regular file. It returns an error for any other file, such as a pipe,
+// because reading might never end.
 func readFile(path string) (string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -86,7 +87,7 @@ func readFile(path string) (string, error) {
 	return string(text), err
 }
 
-// parseFiles parses files of which each has a single domain.
+// parseFiles parses files that have a domain each.
 func parseFiles(files []file) (*Config, error) {
 	domains, err := parseEach(files, false)
 	if err != nil {
@@ -99,7 +100,7 @@ func parseFiles(files []file) (*Config, error) {
 	return Merge(configs...)
 }
 
-// parseMerged parses files of which several may have descriptors of the same domain.
+// parseMerged parses files, several of which may have descriptors of the same domain.
 func parseMerged(files []file) (*Config, error) {
 	domains, err := parseEach(files, true)
 	if err != nil {
@@ -120,8 +121,8 @@ func parseMerged(files []file) (*Config, error) {
 	return all, nil
 }
 
-// parseEach parses the domain of each file. If parts is set, a file may contain a part of a
-// domain. The caller must not use the domains if there is an error.
+// parseEach parses the domain of each file. If the argument parts is set, a file may contain
+// a part of a domain. The caller must not use the domains if there is an error.
 func parseEach(files []file, parts bool) (domains []*domain, err error) {
 	var errs []error
 	for _, f := range files {

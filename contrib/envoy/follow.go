@@ -26,12 +26,12 @@ const configType = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitC
 // followRetry is how long Follow waits after a stream has ended.
 const followRetry = 3 * time.Second
 
-// Follow receives the configuration of the node with the given id from a management
-// server over xDS (aggregated, state of the world), as served by Envoy Gateway. Follow
-// returns the error of ctx when ctx is done. A valid configuration takes effect at once
-// and is acknowledged. An invalid configuration is refused, which is logged and reported
-// to the server, and the previous Config stays in force, as while the server cannot be
-// reached. Until the first configuration arrives, use the zero Config.
+// Follow receives configurations from a management server over xDS (aggregated, state of the
+// world), such as Envoy Gateway. The argument node is the ID of the node in xDS. Follow returns
+// the error of ctx when ctx is done. A valid configuration takes effect at once, and Follow
+// acknowledges it. Follow logs an invalid configuration, and reports the error to the server.
+// In this case, and while the server cannot be reached, the previous Config stays in force.
+// For the time until the first configuration arrives, pass the zero Config to New.
 func (s *Service) Follow(ctx context.Context, conn grpc.ClientConnInterface, node string) error {
 	complaint := ""
 	for {
@@ -51,7 +51,8 @@ func (s *Service) Follow(ctx context.Context, conn grpc.ClientConnInterface, nod
 	}
 }
 
-// follow runs a stream. The error is never nil.
+// follow receives configurations over one stream, until the stream ends. It calls the function
+// received after each response. The error is never nil.
 func (s *Service) follow(ctx context.Context, conn grpc.ClientConnInterface, node string, received func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -116,9 +117,9 @@ func configOf(answer *discovery.DiscoveryResponse, merges bool) (*Config, error)
 	return mergeDomains(domains)
 }
 
-// domainOf reads a resource. A resource is generated, so a field without effect is not an
-// error. An unknown field is an error, because the field could mean that a limit is not
-// to be enforced.
+// domainOf reads a resource. A field without effect is not an error, because a program has
+// written the resource. An unknown field is an error, because the field could mean that a limit
+// must not be enforced.
 func domainOf(resource *anypb.Any) (*domain, error) {
 	var c rlsconf.RateLimitConfig
 	if err := resource.UnmarshalTo(&c); err != nil {
@@ -133,8 +134,8 @@ func domainOf(resource *anypb.Any) (*domain, error) {
 	return d, errors.Join(checkFields(d.name, &c), err)
 }
 
-// maxLevels bounds the nesting of descriptors. In a file, strictyaml.MaxDepth allows
-// fewer levels.
+// maxLevels bounds the nesting of descriptors in a resource. In a file, strictyaml.MaxDepth
+// allows fewer levels.
 const maxLevels = 32
 
 // readDescriptors reads descriptors into a level, and returns the added descriptors.
@@ -195,7 +196,7 @@ func limitOf(path string, from *rlsconf.RateLimitPolicy) (*limit, error) {
 	return l, checkFields(path, from)
 }
 
-// checkFields returns an error if a message has a field that is unknown to this version.
+// checkFields returns an error if a message has a field that this version does not know.
 func checkFields(path string, m proto.Message) error {
 	unknown := m.ProtoReflect().GetUnknown()
 	if len(unknown) == 0 {

@@ -15,9 +15,9 @@ import (
 	"github.com/weir-go/weir/internal/strictyaml"
 )
 
-// Parse reads the configuration of a domain, in the format of envoyproxy/ratelimit. The
-// name is used in errors. The error joins the errors of the text, at most 20 of them, each
-// with line and column, and the number of further errors. A field that is unknown or has no
+// Parse reads the configuration of a domain, in the format of envoyproxy/ratelimit. Errors
+// contain the argument name. The error joins at most 20 errors in the text, each with line
+// and column, and states the number of further errors. A field that is unknown or has no
 // effect is an error.
 func Parse(name string, text []byte) (*Config, error) {
 	d, err := parse(name, text, false)
@@ -27,8 +27,8 @@ func Parse(name string, text []byte) (*Config, error) {
 	return &Config{domains: map[string]*domain{d.name: d}}, nil
 }
 
-// parse reads the domain of a file. If part is set, the file may contain only a part of
-// the domain, and a limit may replace a limit of another part.
+// parse reads the domain of a file. If the argument part is set, the file may contain only a
+// part of the domain, and a limit may replace a limit of another part.
 func parse(name string, text []byte, part bool) (*domain, error) {
 	file, err := strictyaml.Parse(name, text)
 	if err != nil {
@@ -55,13 +55,13 @@ func parse(name string, text []byte, part bool) (*domain, error) {
 // reader reads the descriptors of a domain.
 type reader struct {
 	domain   *domain
-	replaces []strictyaml.Value // positions of the names in domain.replaces
+	replaces []strictyaml.Value // values of the names in domain.replaces, for their positions in errors
 }
 
 // replacing is the name of a limit that another limit replaces.
 type replacing struct {
 	name string
-	at   *strictyaml.Error // without a message
+	at   *strictyaml.Error // position of the name, without a message
 }
 
 var (
@@ -69,8 +69,8 @@ var (
 	limitFields      = []string{"unit", "requests_per_unit", "unlimited", "name", "replaces"}
 )
 
-// level reads a list of descriptors, and returns the added descriptors. The path is the
-// path of the parent.
+// level reads a list of descriptors into l, and returns the added descriptors. The argument
+// path is the path of their parent.
 func (r *reader) level(l *level, list strictyaml.Value, path string) (added []part) {
 	lines := make(map[entry]int)
 	for _, v := range list.List() {
@@ -205,11 +205,12 @@ func (r *reader) limit(v strictyaml.Value, path string) *limit {
 	return l
 }
 
-// maxUnreplaced bounds the unknown names that are reported, because an error has no more
-// lines.
+// maxUnreplaced bounds the number of unknown names that are reported, because the error of a
+// file has at most this number of lines.
 const maxUnreplaced = 20
 
-// unreplaced reports the names in replaces fields that no limit of the domain has.
+// unreplaced calls the function report for each name in a replaces field that no limit of the
+// domain has. The number i is the index of the name in d.replaces.
 func (d *domain) unreplaced(report func(i int, why string)) {
 	known := make(map[string]bool)
 	for _, l := range d.limits {
@@ -227,8 +228,8 @@ func (d *domain) unreplaced(report func(i int, why string)) {
 	}
 }
 
-// Merge returns a Config with the domains of all configs. The error names a domain that
-// two configs have; LoadMerged merges the files of a domain.
+// Merge returns a Config with the domains of all configs. If two of them have the same domain,
+// Merge returns an error with its name. To merge several files of one domain, use LoadMerged.
 func Merge(configs ...*Config) (*Config, error) {
 	all := &Config{domains: make(map[string]*domain)}
 	var errs []error

@@ -176,11 +176,11 @@ func (s *Service) limiter(path string, r *rls.RateLimitResponse_RateLimit) (*wei
 
 // Watch reads path, as Load or LoadMerged does, at the given interval (5 s if every is
 // zero or negative) until ctx is done, and returns the error of ctx. A changed
-// configuration takes effect at once. A configuration that cannot be read or is invalid
-// is logged once, and the previous Config stays in force.
+// configuration takes effect when Watch reads it. A configuration that cannot be read or is
+// invalid is logged once, and the previous Config stays in force.
 //
-// Watch polls the files. File system events would be lost with the links of a ConfigMap
-// or on network file systems.
+// Watch polls the files, because events of the file system would be lost with the links of a
+// ConfigMap or on network file systems.
 func (s *Service) Watch(ctx context.Context, path string, every time.Duration) error {
 	if every <= 0 {
 		every = watchEvery

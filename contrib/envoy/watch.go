@@ -10,12 +10,12 @@ import (
 type watch struct {
 	service   *Service
 	path      string
-	seen      []file // files that need no further attempt unless they change
+	seen      []file // files of the last attempt; nil if the next poll must try again
 	complaint string // the error that was logged last; empty after a success
 }
 
-// poll reads the files, and puts them in force if they have changed. An unchanged
-// configuration is not parsed again, because most nodes are idle.
+// poll reads the files, and puts them in force if they have changed. It does not parse
+// unchanged files, so that an idle node does little work.
 func (w *watch) poll() {
 	files, err := readFiles(w.path)
 	switch {
@@ -36,8 +36,8 @@ func (w *watch) poll() {
 	}
 }
 
-// use puts the configuration of files in force. If only the node refuses it, the next poll
-// tries again.
+// use puts the configuration of files in force. If the files are valid and the node refuses
+// their limits, the next poll tries again.
 func (w *watch) use(files []file) error {
 	parse := parseFiles
 	if w.service.o.MergeDomains {

@@ -208,8 +208,8 @@ func (k *kuadrantServer) Commit(ctx context.Context, req *kuadrant.CommitRequest
 // of limits end at different times, and a client without a response retries. If all
 // reservations have expired or were settled before, settle returns the error of one of them.
 //
-// If overdue is set, the ttl has passed. In that case, settle takes a reservation that was
-// settled before as a released one, and debits its cost.
+// If overdue is set, the ttl has passed. In that case, settle treats a reservation that was
+// settled before as a released reservation, and debits its cost.
 func settle(ctx context.Context, items []item, id string, overdue bool) (settled bool, err error) {
 	texts := strings.SplitN(id, textSeparator, maxDescriptors+1)
 	open := make([]*weir.Reservation, len(items))

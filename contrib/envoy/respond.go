@@ -211,9 +211,9 @@ func metadata(req *rls.RateLimitRequest, items []item) *structpb.Struct {
 	return &structpb.Struct{Fields: fields}
 }
 
-// merge adds the values of the map from whose names the map to lacks. If both maps have a nested
-// map of a name, merge merges these, too. The added values are shared with the configuration,
-// so a nested map is copied before values are added to it.
+// merge adds those values of the second map to the first map whose names the first map lacks. It
+// also merges nested maps that both maps have. The added values are shared with the
+// configuration, so a nested map is copied before values are added to it.
 func merge(to, from map[string]*structpb.Value) {
 	for name, value := range from {
 		held, twice := to[name]

@@ -76,13 +76,13 @@ func (o Options) Validate() error {
 			errs = append(errs, fmt.Errorf("%w audit.Options: "+format, append([]any{weir.ErrInvalid}, args...)...))
 		}
 	}
-	refuse(!(o.Sample >= 0 && o.Sample <= 1), "Sample: %v: use 0 (only denials) to 1 (every decision)", o.Sample)
+	refuse(!(o.Sample >= 0 && o.Sample <= 1), "Sample is %v: use 0 (only denials) to 1 (every decision)", o.Sample)
 	refuse(o.SampledOnly && o.Sample == 0, "SampledOnly without a Sample records nothing: set Sample to the part of the keys to record")
 	d := o.withDefaults()
-	refuse(d.Queue < 1 || d.Queue > maxQueue, "Queue: %d: use 1 to %d, or 0 for %d", o.Queue, maxQueue, defaultQueue)
-	refuse(d.Batch < 1 || d.Batch > d.Queue, "Batch: %d: use 1 to the Queue's %d, or 0 for %d", o.Batch, d.Queue, min(defaultBatch, d.Queue))
-	refuse(d.Every < time.Millisecond || d.Every > maxWait, "Every: %v: use %v to %v, or 0 for %v", d.Every, time.Millisecond, maxWait, defaultEvery)
-	refuse(d.Timeout < time.Millisecond || d.Timeout > maxWait, "Timeout: %v: use %v to %v, or 0 for %v", d.Timeout, time.Millisecond, maxWait, defaultTimeout)
+	refuse(d.Queue < 1 || d.Queue > maxQueue, "Queue is %d: use 1 to %d, or 0 for %d", o.Queue, maxQueue, defaultQueue)
+	refuse(d.Batch < 1 || d.Batch > d.Queue, "Batch is %d: use 1 to the Queue's %d, or 0 for %d", o.Batch, d.Queue, min(defaultBatch, d.Queue))
+	refuse(d.Every < time.Millisecond || d.Every > maxWait, "Every is %v: use %v to %v, or 0 for %v", d.Every, time.Millisecond, maxWait, defaultEvery)
+	refuse(d.Timeout < time.Millisecond || d.Timeout > maxWait, "Timeout is %v: use %v to %v, or 0 for %v", d.Timeout, time.Millisecond, maxWait, defaultTimeout)
 	return errors.Join(errs...)
 }
 

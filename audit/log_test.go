@@ -467,7 +467,7 @@ func TestValidateReturnsAllErrors(t *testing.T) {
 	for _, field := range []string{"Sample", "Queue", "Batch", "Every", "Timeout"} {
 		require.ErrorContains(t, err, "weir: invalid audit.Options: "+field)
 	}
-	require.ErrorContains(t, audit.Options{Queue: 10, Batch: 11}.Validate(), "Batch: 11: use 1 to the Queue's 10, or 0 for 10")
+	require.ErrorContains(t, audit.Options{Queue: 10, Batch: 11}.Validate(), "Batch is 11: use 1 to the Queue's 10, or 0 for 10")
 	require.ErrorContains(t, audit.Options{SampledOnly: true}.Validate(), "SampledOnly")
 	require.NoError(t, audit.Options{Queue: 10}.Validate())
 	_, err = audit.New(nil, audit.Options{})

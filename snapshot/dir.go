@@ -60,7 +60,7 @@ var _ Store = (*Dir)(nil)
 func OpenDir(path string, opts DirOptions) (*Dir, error) {
 	switch {
 	case path == "":
-		return nil, errors.New("snapshot: the path of the directory is empty: name one that this process alone uses")
+		return nil, errors.New("snapshot: the path of the directory is empty: name a directory that no other process uses")
 	case opts.MaxBytes < 0:
 		return nil, fmt.Errorf("snapshot: DirOptions.MaxBytes is %d: use 0 for 16 GiB, or a positive number", opts.MaxBytes)
 	case opts.MaxBytes == 0:
@@ -309,7 +309,7 @@ func (w *boundedWriter) Write(p []byte) (n int, err error) {
 		w.err = w.ctx.Err()
 	}
 	if w.err == nil && int64(len(p)) > w.left {
-		w.err = fmt.Errorf("the snapshot has more than DirOptions.MaxBytes, %d bytes: raise that, or hold fewer counts", w.max)
+		w.err = fmt.Errorf("the snapshot has more than DirOptions.MaxBytes, %d bytes: raise MaxBytes, or hold fewer counts", w.max)
 	}
 	if w.err != nil {
 		return 0, w.err

@@ -106,7 +106,7 @@ func (s *Service) readOne(w *work, now *book, domain *domain, req *rls.RateLimit
 		}
 		it.limiter = nil
 		if per, _ := period(it.current); per == 0 {
-			return status.Errorf(codes.InvalidArgument, "limit: the period is %d times %v: use a known unit, and at most 366 days", max(1, o.GetUnitMultiplier().GetValue()), o.GetUnit())
+			return status.Errorf(codes.InvalidArgument, `"limit" has a period of %d times %v: use a known unit, and at most 366 days`, max(1, o.GetUnitMultiplier().GetValue()), o.GetUnit())
 		}
 		if o.GetRequestsPerUnit() > 0 {
 			if it.limiter, err = s.limiter(it.path, it.current); err != nil {

@@ -78,7 +78,7 @@ func readFile(path string) (string, error) {
 		return "", err
 	}
 	if !info.Mode().IsRegular() {
-		return "", fmt.Errorf("%s is %s: give a regular file, or a link to one", path, info.Mode().Type())
+		return "", fmt.Errorf("%s has the file type %s: use a regular file, or a link to one", path, info.Mode().Type())
 	}
 	if info.Size() > strictyaml.MaxBytes {
 		return "", fmt.Errorf("%s has %d bytes: at most %d are read", path, info.Size(), strictyaml.MaxBytes)

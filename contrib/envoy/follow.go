@@ -41,7 +41,7 @@ func (s *Service) Follow(ctx context.Context, conn grpc.ClientConnInterface, nod
 		}
 		if err.Error() != complaint {
 			complaint = err.Error()
-			s.o.Logger.Warn("cannot reach the Envoy management server; the last configuration stays in force", "error", err, "retry", s.retry.String())
+			s.o.Logger.Warn("cannot reach the Envoy management server; the previous configuration stays in force", "error", err, "retry", s.retry.String())
 		}
 		select {
 		case <-ctx.Done():
@@ -78,7 +78,7 @@ func (s *Service) follow(ctx context.Context, conn grpc.ClientConnInterface, nod
 		}
 		if err != nil {
 			if unlogged, due := s.refused.Due(time.Now()); due { // a server may send a refused configuration again at once
-				s.o.Logger.Error("the Envoy configuration was refused; the last one stays in force", "version", answer.GetVersionInfo(), "error", err, "unlogged", unlogged)
+				s.o.Logger.Error("the Envoy configuration was refused; the previous configuration stays in force", "version", answer.GetVersionInfo(), "error", err, "unlogged", unlogged)
 			}
 			req.ErrorDetail = &rpcstatus.Status{Code: int32(codes.InvalidArgument), Message: err.Error()}
 			continue
@@ -94,7 +94,7 @@ func (s *Service) follow(ctx context.Context, conn grpc.ClientConnInterface, nod
 // only if merges is set.
 func configOf(answer *discovery.DiscoveryResponse, merges bool) (*Config, error) {
 	if t := answer.GetTypeUrl(); t != configType {
-		return nil, fmt.Errorf("the type is %q: only %s is accepted", t, configType)
+		return nil, fmt.Errorf("the type of the resources is %q: only %s is accepted", t, configType)
 	}
 	var domains []*domain
 	var errs []error
@@ -141,7 +141,7 @@ const maxLevels = 32
 // readDescriptors reads descriptors into a level, and returns the added descriptors.
 func (d *domain) readDescriptors(l *level, path string, descriptors []*rlsconf.RateLimitDescriptor, depth int) (added []part, err error) {
 	if depth > maxLevels {
-		return nil, fmt.Errorf("%s: nested more than %d deep", path, maxLevels)
+		return nil, fmt.Errorf("%s: descriptors are nested more than %d levels deep", path, maxLevels)
 	}
 	var errs []error
 	seen := make(map[entry]bool)

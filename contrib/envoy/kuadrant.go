@@ -271,6 +271,6 @@ func settle(ctx context.Context, items []item, id string, overdue bool) (settled
 
 // errOtherDescriptors is the error for an id that has more or fewer texts than the request has
 // limits from which it can spend.
-var errOtherDescriptors = fmt.Errorf("%w reservation_id: it belongs to other descriptors: send the descriptors of its Reserve", weir.ErrInvalid)
+var errOtherDescriptors = fmt.Errorf("%w reservation_id: the ID belongs to other descriptors: send the descriptors of its Reserve", weir.ErrInvalid)
 
-var errNegativeTTL = fmt.Errorf("%w ttl: it is negative, or no duration: leave it out, or use 0 or more", weir.ErrInvalid)
+var errNegativeTTL = fmt.Errorf("%w ttl: the duration is negative or malformed: use 0 or more, or leave ttl out", weir.ErrInvalid)

@@ -39,7 +39,7 @@ func parse(name string, text []byte, part bool) (*domain, error) {
 	at := root.Get("domain").Required()
 	d.name = at.Literal()
 	if at.Present() && at.IsText() && d.name == "" {
-		at.Errorf("domain is empty: give it the name that Envoy sends")
+		at.Errorf(`"domain" is empty: use the name that Envoy sends`)
 	}
 	d.line, d.column = at.Position()
 	r := reader{domain: d}
@@ -106,7 +106,7 @@ func (r *reader) descriptor(v strictyaml.Value, path string) *descriptor {
 	key := m.Get("key").Required()
 	d.key = key.Literal()
 	if key.IsText() && d.key == "" {
-		key.Errorf("key is empty: name the key of the entries that the descriptor is for")
+		key.Errorf(`"key" is empty: use the key of the entries that the descriptor is for`)
 	} else if err := keyError(d.key); err != nil {
 		key.Errorf("%v", err)
 	}
@@ -159,7 +159,7 @@ func metadataOf(v strictyaml.Value) *structpb.Struct {
 	m, _ := v.Decode().(map[string]any)
 	s, err := structpb.NewStruct(m)
 	if err != nil {
-		v.Errorf("metadata: %v", err)
+		v.Errorf("metadata has an invalid value: %v", err)
 	}
 	return s
 }
@@ -173,9 +173,9 @@ func (r *reader) limit(v strictyaml.Value, path string) *limit {
 		switch {
 		case name == "" && !at.IsText(): // already reported
 		case name == "":
-			at.Errorf("name is empty: name the rate_limit to replace")
+			at.Errorf(`"name" is empty: use the name of the rate_limit to replace`)
 		case name == l.name:
-			at.Errorf("name is %q, which is this rate_limit's own: name another", name)
+			at.Errorf(`"name" is %q, and this rate_limit itself has that name: use the name of another`, name)
 		default:
 			l.replaces = append(l.replaces, name)
 			r.replaces = append(r.replaces, at)

@@ -105,12 +105,12 @@ func TestErrorHasPositionAndSuggestion(t *testing.T) {
 	const head = "domain: d\ndescriptors:\n"
 	for _, c := range []struct{ about, text, want string }{
 		{"no domain", "descriptors: []", "f.yaml:1:1: domain is missing"},
-		{"an empty domain", "domain: ''", "f.yaml:1:9: domain is empty: give it the name that Envoy sends"},
+		{"an empty domain", "domain: ''", `f.yaml:1:9: "domain" is empty: use the name that Envoy sends`},
 		{"an unknown field", "domain: d\ndescriptor: []", `f.yaml:2:1: unknown field "descriptor": did you mean "descriptors"?`},
 		{"an unknown field of a descriptor", head + "- key: a\n  ratelimit: {}", `f.yaml:4:3: unknown field "ratelimit": did you mean "rate_limit"?`},
 		{"an unknown field of a limit", head + "- key: a\n  rate_limit: {unit: day, requests: 5, requests_per_unit: 5}", `f.yaml:4:27: unknown field "requests": known are unit, requests_per_unit, unlimited, name, replaces`},
 		{"no key", head + "- value: a", "f.yaml:3:3: key is missing"},
-		{"an empty key", head + "- key: ''", "f.yaml:3:8: key is empty: name the key of the entries that the descriptor is for"},
+		{"an empty key", head + "- key: ''", `f.yaml:3:8: "key" is empty: use the key of the entries that the descriptor is for`},
 		{"a key that is a pattern", head + "- key: a*", `f.yaml:3:8: key is "a*": only a value can be a pattern: name each key in a descriptor of its own`},
 		{"a value that is no text", head + "- {key: a, value: [404]}", "f.yaml:3:19: value is a list: use a single value"},
 		{"a descriptor that is no map", head + "- a", "f.yaml:3:3: descriptors is a text: use a map"},
@@ -125,7 +125,7 @@ func TestErrorHasPositionAndSuggestion(t *testing.T) {
 		{"a mode without a limit", head + "- {key: a, shadow_mode: true}", "f.yaml:3:25: shadow_mode is for a rate_limit, and this descriptor has none: descriptors below do not inherit it, so write it beside the rate_limit"},
 		{"two modes", head + "- {key: a, shadow_mode: true, quota_mode: true, rate_limit: {unlimited: true}}", "f.yaml:3:43: quota_mode has no effect beside shadow_mode: remove one of them"},
 		{"what is replaced is not there", head + "- {key: a, rate_limit: {unlimited: true, name: frist}}\n- {key: b, rate_limit: {unlimited: true, replaces: [{name: first}]}}", `f.yaml:4:60: no rate_limit of this domain has the name "first": did you mean "frist"?`},
-		{"what replaces itself", head + "- {key: a, rate_limit: {unlimited: true, name: a, replaces: [{name: a}]}}", `f.yaml:3:69: name is "a", which is this rate_limit's own: name another`},
+		{"what replaces itself", head + "- {key: a, rate_limit: {unlimited: true, name: a, replaces: [{name: a}]}}", `f.yaml:3:69: "name" is "a", and this rate_limit itself has that name: use the name of another`},
 		{"two mistakes", "domain: d\ndescriptors:\n- {kye: a}", "f.yaml:3:3: key is missing\nf.yaml:3:4: unknown field \"kye\": did you mean \"key\"?"},
 		{"no YAML", "domain: [", "f.yaml:2: not YAML: did not find expected node content"},
 	} {

@@ -20,7 +20,7 @@ func keyError(key string) error {
 	if !strings.Contains(key, "*") {
 		return nil
 	}
-	return fmt.Errorf("key is %q: only a value can be a pattern: name each key in a descriptor of its own", key)
+	return fmt.Errorf(`"key" is %q, and only a value can be a pattern: use a descriptor for each key`, key)
 }
 
 // The work of comparing a value with a pattern: the units of work for each comparison, and the

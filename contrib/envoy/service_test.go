@@ -226,13 +226,13 @@ func TestInvalidRequestIsRefused(t *testing.T) {
 	endless := limited(descriptorOf("a", "b"), 1, typev3.RateLimitUnit_YEAR)
 	endless.Limit.UnitMultiplier = wrapperspb.UInt32(1<<32 - 1)
 	for want, req := range map[string]*rls.RateLimitRequest{
-		"the request has no domain":                                                          {Descriptors: ds(descriptorOf("user", "a"))},
-		"the request has no descriptors":                                                     {Domain: "d"},
-		"the request has 256 descriptors: at most 255 are decided together":                  {Domain: "d", Descriptors: make([]*ratelimit.RateLimitDescriptor, 256)},
-		"hits_addend is 1000000000001: use at most 1000000000000":                            {Domain: "d", Descriptors: ds(hits(1_000_000_000_001, "user", "a"))},
-		"limit: the period is 1 times UNKNOWN: use a known unit, and at most 366 days":       {Domain: "d", Descriptors: ds(limited(descriptorOf("a", "b"), 1, 0))},
-		"limit: the period is 2 times YEAR: use a known unit, and at most 366 days":          {Domain: "d", Descriptors: ds(long)},
-		"limit: the period is 4294967295 times YEAR: use a known unit, and at most 366 days": {Domain: "d", Descriptors: ds(endless)},
+		"the request has no domain":                                                             {Descriptors: ds(descriptorOf("user", "a"))},
+		"the request has no descriptors":                                                        {Domain: "d"},
+		"the request has 256 descriptors: at most 255 are decided together":                     {Domain: "d", Descriptors: make([]*ratelimit.RateLimitDescriptor, 256)},
+		"hits_addend is 1000000000001: use at most 1000000000000":                               {Domain: "d", Descriptors: ds(hits(1_000_000_000_001, "user", "a"))},
+		`"limit" has a period of 1 times UNKNOWN: use a known unit, and at most 366 days`:       {Domain: "d", Descriptors: ds(limited(descriptorOf("a", "b"), 1, 0))},
+		`"limit" has a period of 2 times YEAR: use a known unit, and at most 366 days`:          {Domain: "d", Descriptors: ds(long)},
+		`"limit" has a period of 4294967295 times YEAR: use a known unit, and at most 366 days`: {Domain: "d", Descriptors: ds(endless)},
 	} {
 		_, err := c.s.ShouldRateLimit(t.Context(), req)
 		require.Equal(t, codes.InvalidArgument, status.Code(err), want)

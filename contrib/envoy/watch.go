@@ -32,7 +32,7 @@ func (w *watch) poll() {
 		w.complaint = ""
 	case err.Error() != w.complaint:
 		w.complaint = err.Error()
-		w.service.o.Logger.Error("the Envoy configuration was refused; the last one stays in force", "path", w.path, "error", err, "not_found", errors.Is(err, os.ErrNotExist))
+		w.service.o.Logger.Error("the Envoy configuration was refused; the previous configuration stays in force", "path", w.path, "error", err, "not_found", errors.Is(err, os.ErrNotExist))
 	}
 }
 

@@ -43,7 +43,7 @@ func (w *work) add(units int) error {
 		return nil
 	}
 	if w.done > maxWork {
-		return fmt.Errorf("%w: its values are too long for so many descriptors and patterns: use fewer, or have Envoy bound its headers", errTooLarge)
+		return fmt.Errorf("%w: the values are too long for so many descriptors and patterns: use fewer of them, or bound the headers in Envoy", errTooLarge)
 	}
 	w.next = w.done + workUnseen
 	if err := w.ctx.Err(); err != nil {
@@ -78,7 +78,7 @@ func checkLength(req *rls.RateLimitRequest) error {
 		bytes += bytesOf(d.GetEntries())
 	}
 	if bytes > maxBytes {
-		return fmt.Errorf("%w: its keys and values have %d bytes: use at most %d, or have Envoy bound its headers", errTooLarge, bytes, maxBytes)
+		return fmt.Errorf("%w: the keys and values have %d bytes: use at most %d, or bound the headers in Envoy", errTooLarge, bytes, maxBytes)
 	}
 	return nil
 }

@@ -118,7 +118,7 @@ func (s *Source) present(ctx context.Context) (rules.Text, int64, error) {
 	case err != nil:
 		return rules.Text{}, 0, fmt.Errorf("etcdrules: read: %w", err)
 	case len(response.Kvs) == 0:
-		return rules.Text{}, 0, fmt.Errorf("etcdrules: there is no key %q: put it: %w", s.options.Key, fs.ErrNotExist)
+		return rules.Text{}, 0, fmt.Errorf("etcdrules: there is no key %q: put the text of the rules there: %w", s.options.Key, fs.ErrNotExist)
 	}
 	text := response.Kvs[0].Value
 	version := fmt.Sprintf("%x", sha256.Sum256(text))

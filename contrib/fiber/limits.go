@@ -46,7 +46,7 @@ func ByLimiter(l *weir.Limiter, o Options) (fiber.Handler, error) {
 
 func validate(o *Options) error {
 	if o.MaxBody != 0 {
-		return fmt.Errorf("%w Options.MaxBody: %d: fiber reads the body before the middleware runs: leave MaxBody out, and set BodyLimit in fiber.Config", weir.ErrInvalid, o.MaxBody)
+		return fmt.Errorf("%w Options.MaxBody is %d: fiber reads the body before the middleware runs: leave MaxBody out, and set BodyLimit in fiber.Config", weir.ErrInvalid, o.MaxBody)
 	}
 	return nil
 }

@@ -141,7 +141,7 @@ func (o *Options) validMessages() error {
 	case o.Messages == nil:
 		return nil
 	case o.Messages.ends:
-		return fmt.Errorf("%w Options.Messages: a message has no end at which its units come back or its cost is known: use another limit for messages", weir.ErrInvalid)
+		return fmt.Errorf("%w Options.Messages: a message has no end at which a hold is released or a cost settled: use another limit for messages", weir.ErrInvalid)
 	case o.Messages.o.Messages != nil:
 		return fmt.Errorf("%w Options.Messages: a message has no messages: leave Messages out of the Options that these Limits were made with", weir.ErrInvalid)
 	}
@@ -221,9 +221,9 @@ func (o *Options) validate(l weir.Limit) error {
 	case !o.NoMetadata && strings.ContainsFunc(l.Name, func(r rune) bool { return r < ' ' || r > '~' || r == '"' || r == '\\' }):
 		return fmt.Errorf("%w grpclimit.ByLimiter: metadata cannot carry the limit's name %q: use letters, digits and spaces, or set Options.NoMetadata", weir.ErrInvalid, l.Name)
 	case l.Algorithm == weir.InFlight && o.settles():
-		return fmt.Errorf("%w Options.Settle and SettleTrailer: %q is in_flight, whose units come back: use another limit, or leave them out", weir.ErrInvalid, l.Name)
+		return fmt.Errorf("%w Options.Settle and SettleTrailer: limit %q is in_flight, whose units have no cost: use another limit, or leave both options out", weir.ErrInvalid, l.Name)
 	case o.Estimate != nil && !o.settles():
-		return fmt.Errorf("%w Options.Estimate: nothing settles it: set Settle or SettleTrailer, too", weir.ErrInvalid)
+		return fmt.Errorf("%w Options.Estimate: no option settles the estimate: set Settle or SettleTrailer, too", weir.ErrInvalid)
 	case o.SettleTrailer != "" && !isName(o.SettleTrailer):
 		return fmt.Errorf("%w Options.SettleTrailer: %q is not a name of text metadata: use small letters, digits, and the signs - . and _", weir.ErrInvalid, o.SettleTrailer)
 	}

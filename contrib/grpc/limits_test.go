@@ -472,7 +472,7 @@ func TestInvalidOptionsAreRefused(t *testing.T) {
 		}},
 		{"weir: invalid grpclimit.ByLimiter: the Limiter is nil: pass one that Node.Limiter returned", func() (*Limits, error) { return ByLimiter(nil, Options{}) }},
 		{`weir: invalid grpclimit.ByLimiter: metadata cannot carry the limit's name "a\"\n": use letters, digits and spaces, or set Options.NoMetadata`, func() (*Limits, error) { return ByLimiter(odd, Options{}) }},
-		{"nothing settles it", func() (*Limits, error) { return ByLimiter(l, Options{Estimate: estimate}) }},
+		{"no option settles the estimate", func() (*Limits, error) { return ByLimiter(l, Options{Estimate: estimate}) }},
 		{"is not a name of text", func() (*Limits, error) { return ByLimiter(l, Options{SettleTrailer: "Cost-Bin"}) }},
 		{"has no end", func() (*Limits, error) { return ByLimiter(l, Options{Messages: holds}) }},
 		{"has no end", func() (*Limits, error) { return New(node, book, Options{Messages: holds}) }},

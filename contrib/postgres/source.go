@@ -103,7 +103,7 @@ func (s *Source) present(ctx context.Context, known string) (rules.Text, error) 
 	case result.Err != nil:
 		return rules.Text{}, s.fail(ctx, "query", result.Err)
 	case len(result.Rows) == 0:
-		return rules.Text{}, fmt.Errorf("pgrules: the table weir_rules has no row %q: insert it: %w", s.name, fs.ErrNotExist)
+		return rules.Text{}, fmt.Errorf("pgrules: the table weir_rules has no row %q: insert the row: %w", s.name, fs.ErrNotExist)
 	}
 	row := result.Rows[0]
 	return rules.Text{Name: "weir_rules/" + s.name, Bytes: row[1], Version: string(row[0])}, nil

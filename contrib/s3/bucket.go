@@ -187,7 +187,9 @@ func (r *reader) Read(p []byte) (int, error) {
 func (b *Bucket) request(ctx context.Context, do func(ctx context.Context, silence *time.Timer) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	silence := time.AfterFunc(b.timeout, func() { cancel(fmt.Errorf("no answer within %v: %w", b.timeout, context.DeadlineExceeded)) })
+	silence := time.AfterFunc(b.timeout, func() {
+		cancel(fmt.Errorf("the server gave no answer within %v: %w", b.timeout, context.DeadlineExceeded))
+	})
 	defer silence.Stop()
 	err := do(ctx, silence)
 	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(err, cause) {

@@ -99,7 +99,7 @@ func ParseURL(text string) (Options, error) {
 	case u.User != nil:
 		return wrong("the URL has credentials: leave them out, and set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
 	case u.Scheme != "s3" || u.Opaque != "" || u.Host == "" || u.Fragment != "":
-		return wrong("%q: write s3://BUCKET/PREFIX", text)
+		return wrong("the URL is %q: write s3://BUCKET/PREFIX", text)
 	}
 	parameters, err := url.ParseQuery(u.RawQuery)
 	if err != nil {

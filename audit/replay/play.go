@@ -109,8 +109,8 @@ func (p *player) play(g *group) {
 	refused := g.parts[0].Refused
 	switch denied := g.of.denied || refused && !g.of.seen; { // denied by a limit that is decided again, or by one that has no record
 	case denied && g.of.left == 0, refused && g.of.left > 0:
-		// The units of a request that was refused are refunded before its last group: the clock of the node
-		// that denied may be behind, so that this group comes late.
+		// The units of a refused request are refunded before its last group is decided: if the clock of the
+		// node that denied is ahead, the group of that node comes late.
 		p.schedule(g.of.taken)
 		g.of.ahead, g.of.taken = append(g.of.ahead, g.of.taken...), nil
 	case g.of.left == 0:

@@ -102,7 +102,7 @@ func (o Options) withDefaults() Options {
 //   - each admission of a key in the Sample. If only one limit of an AllowAll denies, the
 //     records of the other limits have Allowed set, although no units were spent.
 //
-// A Peek is not recorded. A Wait has one record for each of its requests.
+// A Peek is not recorded. A Wait has a record for each time at which it asks the limit.
 //
 // Decided may be called concurrently. The Log has a goroutine that reads the queue and
 // calls the Sink, until Close.
@@ -111,7 +111,7 @@ type Log struct {
 	sink   Sink
 	queue  *queue
 	wake   chan struct{} // holds a token if a batch may be complete
-	rests  atomic.Bool   // the writer waits for the next record, without a timer
+	rests  atomic.Bool   // whether the writer waits for the next record, without a timer
 	begins chan struct{} // holds a token if a record has arrived while the writer rested
 
 	asker atomic.Pointer[asker] // node of the first decision; nil before that

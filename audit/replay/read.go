@@ -14,7 +14,8 @@ import (
 	"github.com/weir-go/weir/audit"
 )
 
-// unasked is the Source in the record of a limit that its AllowAll did not ask, because it had a cached denial.
+// unasked is the Source in the record of a limit that its AllowAll did not ask, because the node had cached a
+// denial of another limit.
 const unasked = "none"
 
 // Bounds of the input.

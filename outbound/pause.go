@@ -65,8 +65,8 @@ func delayOf(header http.Header, now time.Time) time.Duration {
 // mostPauses is the maximum number of keys whose pauses a process remembers for a limit.
 const mostPauses = 4096
 
-// pauses has the end of each pause that this process has begun. The process must remember the pauses, because
-// turns that the owner granted before a pause may arrive after its begin.
+// pauses has the end of each pause that this process has begun. The process must remember the pauses, because a
+// turn that the owner granted earlier may arrive during a pause.
 type pauses struct {
 	mu    sync.Mutex
 	until map[string]time.Time // end of the pause by key

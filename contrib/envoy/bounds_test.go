@@ -117,7 +117,7 @@ func TestOversizedRequestIsLoggedAndChangesNothing(t *testing.T) {
 		require.Equal(t, over, r.Statuses[0].Code)
 	}
 	require.Equal(t, 1, strings.Count(log.String(), "msg="), log.String())
-	require.Contains(t, log.String(), "its keys and values have 4194311 bytes: use at most 4194304")
+	require.Contains(t, log.String(), "the keys and values have 4194311 bytes: use at most 4194304")
 	require.EqualValues(t, 4, c.ask(descriptorOf("all", "")).Statuses[0].LimitRemaining)
 	other := &rls.RateLimitRequest{Domain: "other", Descriptors: []*ratelimit.RateLimitDescriptor{long}}
 	require.Equal(t, ok, c.send(other).OverallCode, "no limit is for it")

@@ -179,7 +179,7 @@ func TestInvalidResourceIsRefused(t *testing.T) {
 		`domain "d" is sent twice`:                                   version(t, "1", allOf(1), allOf(2)),
 		"d.all: the unit is UNKNOWN: use a known unit":               version(t, "1", unit),
 		"d.all: a descriptor has no key, or repeats a key and value": version(t, "1", twice),
-		`d.b.a*: key is "a*": only a value can be a pattern`:         version(t, "1", star),
+		`d.b.a*: "key" is "a*", and only a value can be a pattern`:   version(t, "1", star),
 		"nested more than 32 levels deep":                            version(t, "1", &rlsconf.RateLimitConfig{Domain: "d", Descriptors: deep}),
 		"d.all: field 99 of ratelimit.config.ratelimit.v3.RateLimitDescriptor is not known to this version": version(t, "1", newer),
 	} {

@@ -111,7 +111,7 @@ func TestErrorHasPositionAndSuggestion(t *testing.T) {
 		{"an unknown field of a limit", head + "- key: a\n  rate_limit: {unit: day, requests: 5, requests_per_unit: 5}", `f.yaml:4:27: unknown field "requests": known are unit, requests_per_unit, unlimited, name, replaces`},
 		{"no key", head + "- value: a", "f.yaml:3:3: key is missing"},
 		{"an empty key", head + "- key: ''", `f.yaml:3:8: "key" is empty: use the key of the entries that the descriptor is for`},
-		{"a key that is a pattern", head + "- key: a*", `f.yaml:3:8: key is "a*": only a value can be a pattern: name each key in a descriptor of its own`},
+		{"a key that is a pattern", head + "- key: a*", `f.yaml:3:8: "key" is "a*", and only a value can be a pattern: use a descriptor for each key`},
 		{"a value that is no text", head + "- {key: a, value: [404]}", "f.yaml:3:19: value is a list: use a single value"},
 		{"a descriptor that is no map", head + "- a", "f.yaml:3:3: descriptors is a text: use a map"},
 		{"a descriptor twice", head + "- {key: a, value: b}\n- {key: a}\n- {key: a, value: b}", "f.yaml:5:3: a descriptor repeats this key and value: remove one (the first is on line 3)"},

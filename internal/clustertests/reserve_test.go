@@ -18,7 +18,7 @@ import (
 
 var seeded = weir.Config{Seed: []byte("a seed of sixteen bytes or more")}
 
-// delivered is long enough for a message that has no response to arrive.
+// delivered is a time in which a message without a response certainly arrives.
 const delivered = 2 * time.Millisecond
 
 func reserve(t *testing.T, l *weir.Limiter, key string, estimate int64) *weir.Reservation {
@@ -131,8 +131,8 @@ func TestResetEndsEarlierReservations(t *testing.T) {
 	})
 }
 
-// A hand-over moves the windows of a count as well. They begin at other times on the clock of the
-// new owner.
+// A hand-over moves the windows of a count as well. These windows begin at other times on
+// the clock of the new owner.
 func TestReservationsAreExactAcrossHandOver(t *testing.T) {
 	inWorlds(t, 3, seeded, func(t *testing.T, w *world) {
 		type one struct {

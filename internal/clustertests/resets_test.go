@@ -27,8 +27,8 @@ type counted struct {
 	admitted  int
 }
 
-// ownedBy returns a key of the node for each algorithm, with a limit of its own. The keys share
-// a world, because a world for each key takes much longer.
+// ownedBy returns a key of the node for each algorithm, each key with its own limit. The
+// keys share a world, because a world for each key takes much longer.
 func (w *world) ownedBy(t *testing.T, owner string, l weir.Limit) (all []*counted) {
 	for _, algorithm := range algorithms {
 		l.Name, l.Algorithm = algorithm.String(), algorithm
@@ -166,7 +166,7 @@ type load struct {
 
 // load starts the clients. The limit of each key is lower than the number of its checks.
 func (w *world) load(t *testing.T) *load {
-	keys := testenv.PickRace(40, testenv.PickFull(t, 60, 1000)) // so that some of the keys are checked while their authority is being sent
+	keys := testenv.PickRace(40, testenv.PickFull(t, 60, 1000)) // so that some of the keys are checked while authority over them is being transferred
 	const number = 10
 	pause := 400 * time.Millisecond * number / time.Duration(keys) // 75 checks of each key in Per
 	ld := &load{clients: newClients(t), when: make(map[string][]time.Time)}
@@ -300,8 +300,8 @@ func TestBrokenLinkIsExactAfterTwoSeconds(t *testing.T) {
 	})
 }
 
-// In this test, the clocks of the nodes are not the same. They differ by minutes and are stepped
-// while nodes send counts to each other.
+// In this test, the clocks of the nodes differ by minutes, and are stepped while nodes
+// send counts to each other.
 func TestSkewedAndSteppedClocksResetNothing(t *testing.T) {
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		w := emptyWorld(hosts(3), gossip)

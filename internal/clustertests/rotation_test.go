@@ -41,7 +41,7 @@ const (
 	drained = 2 * timeout
 )
 
-// rotation is a cluster of real gossip and real connections, on a network in memory.
+// rotation is a cluster with real gossip and real connections, on a network in memory.
 type rotation struct {
 	*clients
 	network *weirtest.Network
@@ -72,7 +72,8 @@ func newClients(t *testing.T) *clients {
 	return c
 }
 
-// add starts client k, which begins after a delay and then calls ask periodically.
+// add starts client k, which begins after a delay and then calls the function ask
+// periodically.
 func (c *clients) add(k int, delay, every time.Duration, ask func(*weir.Node)) {
 	c.asking.Go(func() {
 		time.Sleep(delay)
@@ -107,8 +108,8 @@ func (c *clients) drain(n *weir.Node) {
 	time.Sleep(drained)
 }
 
-// judgeDecision records that a check has failed if it returned an error, or if the owner of the key
-// has not decided it.
+// judgeDecision records a check as failed if the check returned an error, or if the owner
+// of the key did not decide the check.
 func (c *clients) judgeDecision(key string, d weir.Decision, err error) {
 	if err == nil && slices.Contains([]weir.Source{weir.Owner, weir.Forwarded, weir.Relayed, weir.Pushback}, d.Source) {
 		return
@@ -290,8 +291,8 @@ func (r *rotation) isRefused(configure func(*cluster.Config), reason, says strin
 	}
 }
 
-// joins starts another node with the given configuration, waits until it has joined, and stops
-// it.
+// joins starts another node with the given configuration, waits until the node has
+// joined, and stops the node.
 func (r *rotation) joins(configure func(*cluster.Config)) {
 	r.t.Helper()
 	n := r.start("z", configure)

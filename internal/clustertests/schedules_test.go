@@ -69,7 +69,7 @@ type denial struct {
 	by    string
 	units int64
 	at    time.Time
-	again bool // whether the node remembered an earlier denial
+	again bool // whether the node repeated an earlier denial
 }
 
 func (a *account) answer(by string, units int64, d weir.Decision) {
@@ -83,8 +83,8 @@ func (a *account) answer(by string, units int64, d weir.Decision) {
 	}
 }
 
-// judge compares the decisions of a step with the account, and then adds the units of the step to
-// it.
+// judge compares the decisions of a step with the account, and then adds the units of the
+// step to the account.
 func (a *account) judge(t *testing.T, replay string) {
 	t.Helper()
 	if a.granted > 0 {
@@ -121,7 +121,7 @@ type holdSchedule struct {
 	open        []*weir.Reservation
 }
 
-// ending is a hold and the function to be called to release it.
+// ending is a hold, and the function that releases the hold.
 type ending struct {
 	units   int64
 	release func()

@@ -18,7 +18,7 @@ import (
 
 // shelf keeps snapshots in memory.
 type shelf struct {
-	shared bool // by all nodes
+	shared bool // all nodes share the snapshots
 
 	mu   sync.Mutex
 	of   map[string][][]byte // keyed by node, the newest last
@@ -26,7 +26,7 @@ type shelf struct {
 	slow time.Duration       // the time that Save takes
 	lost error               // an error that Load returns in addition, if not nil
 
-	stall   chan struct{} // if not nil, Save waits until it is closed
+	stall   chan struct{} // if not nil, Save waits until the channel is closed
 	stalled int           // calls of Save that have waited
 }
 
@@ -200,7 +200,7 @@ func TestCrashOfAllNodesKeepsSavedUnits(t *testing.T) {
 				ls := w.limiters(t, limit)
 				keys := []string{"k1", "k2", "k3", "k4", "k5", "k6", "k7"}
 				requireAdmits(t, 60, ls, keys, 60, "old0")
-				time.Sleep(2 * time.Minute) // all have written
+				time.Sleep(2 * time.Minute) // all nodes have written a snapshot
 				requireAdmits(t, 7, ls, keys, 7, "old0")
 				w.crashAll(t)
 				w = nextWorld(t, weir.Config{}, after)
@@ -243,8 +243,9 @@ func TestUnitsRecoverWhileNoNodeRuns(t *testing.T) {
 	})
 }
 
-// By the time the member returns, the cluster has forgotten the reset. The cluster has the
-// current counts, so the member must not load the old counts.
+// A node starts with the old snapshot of a member that left. Meanwhile, the cluster has
+// forgotten a reset that the snapshot lacks. The cluster has the current counts, so the
+// node must not load the old counts.
 func TestJoinerLoadsNoOldSnapshot(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		limit := weir.Limit{Name: "kept", Algorithm: weir.FixedWindow, Rate: 10, Per: 24 * time.Hour}
@@ -326,7 +327,7 @@ func TestFailedSnapshotsAreCountedAndDelayNoCheck(t *testing.T) {
 	})
 }
 
-// A snapshot takes the bytes of docs/snapshots.md for each count.
+// A snapshot takes as many bytes for each count as docs/snapshots.md states.
 func TestSnapshotTakes26BytesForEachCount(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		const counts = 10_000

@@ -28,8 +28,9 @@ func startSkewed(t *testing.T, cfg weir.Config, shelves map[string]*shelf, skews
 	return w
 }
 
-// The clock of at least one node is wrong by half an hour when it writes a snapshot, when it
-// loads one, or both. The nodes must load all the counts.
+// The clock of at least one node is wrong by half an hour when the node writes a
+// snapshot, when the node loads a snapshot, or both times. The nodes must load all the
+// counts.
 func TestSnapshotsAreLoadedWithSkewedClocks(t *testing.T) {
 	t.Parallel()
 	const half = 30 * time.Minute
@@ -75,9 +76,9 @@ func TestSnapshotsAreLoadedWithSkewedClocks(t *testing.T) {
 	}
 }
 
-// In this test, a node stops long before the other nodes, which then make a reset and forget it.
-// The snapshot of the node is not loaded, even if its clock is ahead, because the other nodes
-// know how long they ran afterwards.
+// In this test, a node stops long before the other nodes, which then make a reset and
+// forget the reset. The snapshot of the node is not loaded, even if the clock of the node
+// is ahead, because the other nodes know how long they ran afterwards.
 func TestSnapshotOfEarlierStopIsSkipped(t *testing.T) {
 	t.Parallel()
 	for ahead, restarts := range map[time.Duration]int{0: 2, time.Hour: 0} { // the number of restarts of all other nodes before c returns
@@ -206,7 +207,7 @@ func TestResetInOlderSnapshotIsNotRepeated(t *testing.T) {
 				require.NoError(t, w.nodes["a"].Close())
 				shelves["c"] = &shelf{}
 				w = startSkewed(t, seeded, shelves, nil, order...)
-				for range 2 { // before and after the exchange of what was loaded
+				for range 2 { // before and after the exchange of the loaded counts
 					for _, key := range keys {
 						require.EqualValues(t, 60, remaining(t, w.limiters(t, limit)["b"], key), key)
 					}

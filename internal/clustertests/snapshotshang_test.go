@@ -11,7 +11,7 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// hung is a store whose Load does not return until end is closed.
+// hung is a store whose Load does not return until the channel end is closed.
 type hung struct {
 	shelf
 	end chan struct{}

@@ -14,9 +14,9 @@ import (
 
 const standInKeys = 60 // so many that each of the nodes is a successor for some of them
 
-// The first successor of an owner may have been disconnected from the owner while another successor
-// was connected. If the owner is lost, the first successor stands in for it, and gets the counts
-// from the other successor.
+// The first successor of an owner may have been disconnected from the owner while another
+// successor was connected. If the owner is lost, the first successor stands in for the
+// owner, and gets the counts from the other successor.
 func TestDisconnectedStandInGivesNoFreshQuota(t *testing.T) {
 	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		limiters := make(map[weir.Algorithm]map[string]*weir.Limiter)

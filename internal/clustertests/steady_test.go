@@ -21,7 +21,8 @@ import (
 
 var update = flag.Bool("update", false, "write what was measured to the docs, in the place of what they say")
 
-// asker checks a limit at a steady pace, which is a multiple of its rate. If often is 0, it uses Wait.
+// asker sends checks of a limit at a steady pace, which is the rate of the limit
+// multiplied by often. If often is 0, the asker uses Wait.
 type asker struct {
 	limit weir.Limit
 	often int64

@@ -29,8 +29,9 @@ const (
 	busySteady   = 2 * time.Second // pause between the two bursts
 )
 
-// Three gateways start on a machine without idle time. They admit exactly the limit, both when
-// they are ready and later. A node does not count an owner that waits for a core as gone.
+// Three gateways start on a machine without idle time. They admit exactly the limit, both
+// when they are ready and later. A node does not treat an owner that waits for a core as
+// missing.
 func TestBusyMachineAdmitsTheLimit(t *testing.T) {
 	wantsTheMachine(t)
 	for range *busyProcesses {

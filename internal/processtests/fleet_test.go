@@ -56,8 +56,9 @@ func TestAnyMixOfNodesAdmitsExactlyTheLimit(t *testing.T) {
 	}
 }
 
-// admitsTheLimit checks a key of a limit of 100 from many goroutines. asks is the number of
-// checks of all goroutines together. Each goroutine uses a single limiter.
+// admitsTheLimit checks a key of a limit of 100 from many goroutines. The argument asks
+// is the number of checks of all goroutines together. Each goroutine uses a single
+// limiter.
 func admitsTheLimit(t *testing.T, ls []*weir.Limiter, key string, callers, asks int) decisions {
 	var (
 		mu       sync.Mutex

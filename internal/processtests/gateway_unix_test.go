@@ -15,8 +15,8 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// spinVariable is the environment variable that makes the test binary use a core until its
-// parent ends.
+// spinVariable is the environment variable that makes the test binary use a core until
+// the parent process ends.
 const spinVariable = "WEIR_TEST_SPIN"
 
 func spin() {

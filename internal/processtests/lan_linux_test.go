@@ -115,7 +115,7 @@ func (l *lan) run(i int, timeout time.Duration) *remote {
 	return newRemote(l.t, settings{Bind: l.endpoint(i), Join: join, Timeout: timeout, Secret: "sixteen-bytes..."}, "ip", "netns", "exec", l.host(i))
 }
 
-// cut drops all packets to a host that are sent by a list of other hosts. The sender gets no
+// cut drops all packets that the given other hosts send to a host. The sender gets no
 // error.
 func (l *lan) cut(to int, from ...int) {
 	l.t.Helper()

@@ -132,9 +132,9 @@ func calm(reports []Report) bool {
 	return !slices.ContainsFunc(reports, func(r Report) bool { return !r.Calm })
 }
 
-// A stand-in asks the owner on behalf of other members, and has a quarter of Timeout for
-// that. relaysWereLate reports whether a stand-in decided itself, and a process was late by
-// at least this time.
+// relaysWereLate reports whether a stand-in decided itself, and a process was late by at
+// least a quarter of Timeout. A stand-in that asks the owner on behalf of other members
+// has this time for the answer.
 func relaysWereLate(reports []Report, questions int) bool {
 	late := slices.ContainsFunc(reports, func(r Report) bool { return r.Late >= patientTimeout/4 })
 	for i := range questions {
@@ -414,9 +414,10 @@ func withNone(m map[weir.Source]int, source weir.Source) map[weir.Source]int {
 	return m
 }
 
-// TCP sends a lost frame again after a delay. A check waits for the answer until Timeout, and
-// then its node asks another member or uses its own budget. The owner grants at most the limit.
-// In the end, the count of the owner includes the units that other nodes granted.
+// TCP sends a lost frame again after a delay. A check waits for the answer until Timeout,
+// and then its node asks another member, or decides within its share. The owner grants at
+// most the limit. In the end, the count of the owner includes the units that other nodes
+// granted.
 func testSlowLink(t *testing.T) {
 	for _, timeout := range []time.Duration{defaultTimeout, 2 * time.Second} {
 		t.Run(fmt.Sprint("Timeout ", timeout), func(t *testing.T) {

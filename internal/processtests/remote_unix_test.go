@@ -59,7 +59,7 @@ func runNode(told string) error {
 	}
 	defer n.Close()
 	ready := make(chan struct{})
-	go func() { // ends with the process, if not before
+	go func() { // this goroutine ends with the process at the latest
 		for !n.Ready() {
 			time.Sleep(time.Millisecond)
 		}
@@ -119,7 +119,7 @@ type tally struct {
 	Errors   []string            // errors of the checks
 }
 
-// failures is the number of failed requests to other members.
+// failures is an Observer that counts failed requests to other members.
 type failures struct{ atomic.Int64 }
 
 func (*failures) Decided(context.Context, weir.DecisionEvent) {}

@@ -33,9 +33,9 @@ type besiegedNode struct {
 	addr string
 }
 
-// besiege starts a node, which joins the member at the address join unless join is empty. files
-// is the maximum number of file descriptors of the node. If files is 0, the node has the limit of
-// this process.
+// besiege starts a node, which joins the member at the address join unless join is empty.
+// The argument files is the maximum number of file descriptors of the node. If files is
+// 0, the node has the limit of this process.
 func besiege(t *testing.T, secret, join string, files int) *besiegedNode {
 	t.Helper()
 	limits := ""
@@ -63,8 +63,8 @@ type attack struct {
 	files int                                    // maximum number of file descriptors of the node, or 0 for no limit
 }
 
-// packets returns a function that calls the function next, sends the result as a packet, and sleeps for the
-// time pace.
+// packets returns a function that repeatedly calls the function next, sends the result as
+// a packet, and sleeps for the time pace.
 func packets(pace time.Duration, next func(i int) []byte) func(context.Context, string) {
 	return func(ctx context.Context, addr string) {
 		conn, err := net.Dial("udp", addr)

@@ -198,7 +198,7 @@ func TestClientHoldIsReplicatedAtOnce(t *testing.T) {
 	})
 }
 
-func TestCanceledWaitersDelayNoOther(t *testing.T) {
+func TestCanceledWaitersDelayNoOtherWaiter(t *testing.T) {
 	inEachCarried(t, 3, weir.Limit{Rate: 8}, []string{"a", "b"}, func(t *testing.T, c *carried, owner string) {
 		key := keyOf(t, c.limiter(owner))
 		ctx := t.Context()

@@ -473,7 +473,7 @@ func (s *clientSchedule) renew(h *clientHold, by string, ttl time.Duration) {
 	case !heard, err != nil && !errors.Is(err, weir.ErrExpired):
 		h.until, h.counted = minTime(h.until, begun.Add(ttl)), maxTime(h.counted, now.Add(ttl)) // the renewal may have been applied or not
 		if heard && s.isSound(begun) {
-			s.fail("to renew #%d is an error: %v", h.number, err)
+			s.fail("renewing #%d returned an error: %v", h.number, err)
 		}
 	case err == nil:
 		if ended && (s.isSound(begun) || s.isCalm(begun)) {

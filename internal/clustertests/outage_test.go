@@ -356,8 +356,8 @@ func TestWaitRetriesWhenOutageEnds(t *testing.T) {
 }
 
 // keysOf returns the given number of keys that a node owns.
-func keysOf(owner *weir.Limiter, so int) (keys []string) {
-	for i := 0; len(keys) < so; i++ {
+func keysOf(owner *weir.Limiter, count int) (keys []string) {
+	for i := 0; len(keys) < count; i++ {
 		if key := fmt.Sprint("key ", i); owner.Owner(key).Self {
 			keys = append(keys, key)
 		}

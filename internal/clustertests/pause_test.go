@@ -109,7 +109,7 @@ func TestPauseReachesOtherNodesAtTheirNextRequest(t *testing.T) {
 	}
 }
 
-func TestLaterEndOfPausesCounts(t *testing.T) {
+func TestPauseLastsUntilLaterEnd(t *testing.T) {
 	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		ls := w.limiters(t, pausing)
 		key := keyOf(t, ls["a"])
@@ -214,7 +214,7 @@ func TestPauseOutlivesStopOfAllNodes(t *testing.T) {
 // If the request of a node to the owner is lost, the node denies the key itself. The
 // other nodes learn of the pause from the member that decides in place of the owner, and
 // the owner learns of the pause once it is connected again.
-func TestPauseWithoutItsOwner(t *testing.T) {
+func TestPauseAppliesWhileOwnerIsDisconnected(t *testing.T) {
 	inWorlds(t, 5, weir.Config{}, func(t *testing.T, w *world) {
 		ls := w.limiters(t, pausing)
 		key := keyOf(t, ls["a"])
@@ -398,7 +398,7 @@ func requireOrderOfWaiters(t *testing.T, first int) {
 	})
 }
 
-func TestPauseStopsWaitersThatWait(t *testing.T) {
+func TestPauseStopsPresentWaiters(t *testing.T) {
 	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.LeakyBucket, Rate: 10, Burst: 100, Per: time.Second, Pauses: true})
 		key := keyOf(t, ls["a"])

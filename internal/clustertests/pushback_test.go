@@ -227,7 +227,7 @@ func TestLateDenialIsRemembered(t *testing.T) {
 func TestDenialOfGlobalLimitIsNotRemembered(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := planet(t, 2, weir.Config{})
-		settled()
+		awaitRegions()
 		l := weir.Limit{Name: "global", Rate: 5, Per: time.Minute, Scope: weir.Global}
 		drain(t, c, "eu1", l, "user")
 		drain(t, c, "eu2", l, "user")

@@ -107,7 +107,7 @@ func TestShortQueueServesAtItsRate(t *testing.T) {
 func TestGlobalQueueServesAtWholeRate(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := planet(t, 1, weir.Config{})
-		settled()
+		awaitRegions()
 		l, err := c.Node("eu1").Limiter(weir.Limit{Name: "test", Algorithm: weir.LeakyBucket, Rate: 30, Per: time.Second, Burst: 60, Scope: weir.Global})
 		require.NoError(t, err)
 		var (

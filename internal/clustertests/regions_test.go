@@ -43,9 +43,9 @@ func allow(t *testing.T, c *weirtest.Cluster, node string, l weir.Limit, key str
 	return d
 }
 
-// settled waits until each region knows the units that it holds. By that time, no region can
+// awaitRegions waits until each region knows the units that it holds. By that time, no region can
 // still use units that were granted before the start of the regions.
-func settled() { time.Sleep(15 * time.Second) }
+func awaitRegions() { time.Sleep(15 * time.Second) }
 
 // drain takes single units on a node until a check is denied, and returns the number of granted
 // units.
@@ -60,7 +60,7 @@ func drain(t *testing.T, c *weirtest.Cluster, node string, l weir.Limit, key str
 func TestLoneUserSoonHasWholeGlobalLimit(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		c := planet(t, 3, weir.Config{})
-		settled()
+		awaitRegions()
 		for _, algorithm := range algorithms {
 			l := weir.Limit{Name: algorithm.String(), Algorithm: algorithm, Rate: 5, Per: time.Minute, Scope: weir.Global}
 			if next := time.Now().Truncate(time.Minute).Add(time.Minute); time.Until(next) < 20*time.Second {
@@ -94,7 +94,7 @@ func TestRegionStartsWithItsPartOfGlobalLimit(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T) {
 				w := planet(t, 2, weir.Config{RegionShares: c.shares})
-				settled()
+				awaitRegions()
 				w.Cut([]string{"ap1", "ap2"}, []string{"eu1", "eu2"}, []string{"us1", "us2"})
 				l := weir.Limit{Name: "parts", Algorithm: weir.SlidingLog, Rate: 100, Per: time.Hour, Scope: weir.Global}
 				for node, part := range c.begin {
@@ -131,7 +131,7 @@ func TestNewRegionsGrantGlobalLimitOnce(t *testing.T) {
 func TestDisconnectedRegionHoldsNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := planet(t, 1, weir.Config{})
-		settled()
+		awaitRegions()
 		l := weir.Limit{Name: "alone", Rate: 90, Per: time.Hour, Scope: weir.Global}
 		w.Cut([]string{"ap1"}, []string{"eu1", "us1"})
 		w.Kill("ap1")
@@ -142,7 +142,7 @@ func TestDisconnectedRegionHoldsNothing(t *testing.T) {
 		require.False(t, d.Allowed, "other regions may have the units of the disconnected region")
 		require.Less(t, d.RetryAfter, 10*time.Second)
 		w.Heal()
-		settled()
+		awaitRegions()
 		require.Equal(t, 30, drain(t, w, "ap1", l, "another key"))
 	})
 }
@@ -150,7 +150,7 @@ func TestDisconnectedRegionHoldsNothing(t *testing.T) {
 func TestSuccessorInheritsHoldingOfRegion(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := planet(t, 3, weir.Config{})
-		settled()
+		awaitRegions()
 		l := weir.Limit{Name: "left", Algorithm: weir.TokenBucket, Rate: 300, Per: time.Hour, Scope: weir.Global}
 		limiter, err := w.Node("eu1").Limiter(l)
 		require.NoError(t, err)
@@ -191,7 +191,7 @@ func TestSuccessorInheritsHoldingOfRegion(t *testing.T) {
 func TestAllowAllIncludesGlobalLimits(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := planet(t, 2, weir.Config{})
-		settled()
+		awaitRegions()
 		n := w.Node("us1")
 		limiter := func(l weir.Limit) *weir.Limiter {
 			l.Per, l.Algorithm = time.Hour, weir.SlidingLog
@@ -213,7 +213,7 @@ func TestAllowAllIncludesGlobalLimits(t *testing.T) {
 func TestResetAppliesToAllRegions(t *testing.T) {
 	inBubble(t, func(t *testing.T) {
 		w := planet(t, 2, weir.Config{})
-		settled()
+		awaitRegions()
 		l := weir.Limit{Name: "again", Algorithm: weir.SlidingLog, Rate: 30, Per: time.Hour, Scope: weir.Global}
 		for _, node := range []string{"ap1", "eu1", "us1"} {
 			drain(t, w, node, l, "k")

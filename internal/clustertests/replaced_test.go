@@ -47,7 +47,7 @@ func (w *world) requireSideGrants(t *testing.T, majority, fair, closed []int, si
 
 // If another member answers at the address of a member, the former member is dead at once. The
 // address must belong to only one member at a time.
-func TestMemberAnsweringAtAnAddressReplacesTheFormer(t *testing.T) {
+func TestMemberAnsweringAtAddressReplacesFormerMember(t *testing.T) {
 	t.Parallel()
 	const vip = "vip.internal:7946"
 	for _, c := range []struct {

@@ -279,12 +279,12 @@ func (r *rotation) refused() map[string]uint64 {
 }
 
 // isRefused tries to start another node. The start must fail with an error that contains the
-// text says, and the other nodes must count a refusal with the given reason.
-func (r *rotation) isRefused(configure func(*cluster.Config), reason, says string) {
+// given text, and the other nodes must count a refusal with the given reason.
+func (r *rotation) isRefused(configure func(*cluster.Config), reason, text string) {
 	r.t.Helper()
 	before := r.refused()[reason]
 	_, err := r.tryStart("z", configure)
-	require.ErrorContains(r.t, err, says)
+	require.ErrorContains(r.t, err, text)
 	require.True(r.t, waitFor(time.Second, func() bool { return r.refused()[reason] > before }), "%v", r.refused())
 	for _, n := range r.nodes {
 		require.True(r.t, sees(n, len(r.nodes)))

@@ -19,7 +19,7 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-var update = flag.Bool("update", false, "write what was measured to the docs, in the place of what they say")
+var update = flag.Bool("update", false, "write the measured table into the docs")
 
 // asker sends checks of a limit at a steady pace, which is the rate of the limit
 // multiplied by often. If often is 0, the asker uses Wait.

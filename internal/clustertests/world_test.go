@@ -208,7 +208,7 @@ func keyOf(t *testing.T, owner *weir.Limiter) string {
 			return key
 		}
 	}
-	t.Fatal("it owns no key of 10,000")
+	t.Fatal("the node owns none of 10,000 keys")
 	return ""
 }
 

@@ -15,9 +15,9 @@ const machineTests = "RealNetwork|LostPackets|Siege|BusyMachine"
 // the latency of real processes, so no other test may run at the same time.
 func wantsTheMachine(t *testing.T) {
 	t.Helper()
-	require.Regexp(t, machineTests, t.Name(), "make alone would not run it")
+	require.Regexp(t, machineTests, t.Name(), "the command make alone would not run this test")
 	if flag.Lookup("test.run").Value.String() == "" {
-		t.Skip("it takes long, and needs an idle machine: make alone, or -run " + t.Name())
+		t.Skip("the test takes long, and needs an idle machine: run make alone, or use -run " + t.Name())
 	}
 }
 

@@ -274,7 +274,7 @@ func testSplit(t *testing.T) {
 		if exact {
 			break
 		}
-		t.Log("a check timed out in spite of it all: once more with fresh keys")
+		t.Log("a check timed out: the test repeats its checks with fresh keys")
 	}
 	t.Logf("in the split: %s", slowest(reports))
 
@@ -403,7 +403,7 @@ func testOneWayLink(t *testing.T) {
 			t.Log(slowest(reports))
 			return
 		}
-		t.Log("a check timed out in spite of it all: once more with fresh keys")
+		t.Log("a check timed out: the test repeats its checks with fresh keys")
 	}
 }
 

@@ -21,7 +21,7 @@ import (
 	"github.com/weir-go/weir/internal/testenv"
 )
 
-var siegeFor = flag.Duration("siege", 300*time.Millisecond, "how long each attack of TestSiege goes on")
+var siegeFor = flag.Duration("siege", 300*time.Millisecond, "duration of each attack of TestNodeServesHonestChecksDuringSiege")
 
 // siegeMemory is the maximum address space of an attacked node, in KiB. It is more than a node
 // needs and less than the memory of the machine.
@@ -153,9 +153,9 @@ func attacks() []attack {
 	}
 }
 
-// TestSiege attacks one of two nodes from outside in each known way, and logs the cost:
-// go test ./internal/processtests -run TestSiege -v -siege 5s
-func TestSiege(t *testing.T) {
+// TestNodeServesHonestChecksDuringSiege attacks one of two nodes from outside in each known way, and logs the cost:
+// go test ./internal/processtests -run Siege -v -siege 5s
+func TestNodeServesHonestChecksDuringSiege(t *testing.T) {
 	wantsTheMachine(t)
 	for _, secret := range []string{"", "sixteen-bytes..."} {
 		mode := "open"

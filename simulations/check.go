@@ -72,7 +72,7 @@ func (c *checker) checkSettings() {
 	}
 	c.reportLibrary("settings", config.Validate())
 	if s.Shared && s.Snapshots == 0 {
-		c.report("settings", "shared applies to snapshots: set their interval with snapshots")
+		c.report("settings", `"shared" applies to snapshots: set their interval with snapshots`)
 	}
 }
 
@@ -80,7 +80,7 @@ func (c *checker) checkNodes() {
 	c.at = c.top
 	switch {
 	case len(c.s.Nodes) > maxNodes:
-		c.report("nodes", "%d nodes: at most %d", len(c.s.Nodes), maxNodes)
+		c.report("nodes", "there are %d nodes: use at most %d", len(c.s.Nodes), maxNodes)
 	case !slices.ContainsFunc(c.s.Nodes, func(n Node) bool { return !n.Later }):
 		c.report("nodes", "no node runs at the beginning: name one or more")
 	}
@@ -133,7 +133,7 @@ func (c *checker) checkLoads() {
 		c.at = c.loads[i]
 		limit := c.s.Limits[slices.Index(c.names.limits, l.Limit)]
 		if most := bounds.Capacity(&limit); l.Units > most || !l.Critical && l.Units > most-limit.Keep {
-			c.report("units", "units is %d: %s never grants more than %d at a time", l.Units, l.Limit, most)
+			c.report("units", `"units" is %d: %s never grants more than %d at a time`, l.Units, l.Limit, most)
 		}
 		if l.Critical && limit.Keep == 0 {
 			c.report("critical", "critical checks spend kept units: set keep of %s", l.Limit)
@@ -168,11 +168,11 @@ func (c *checker) checkLoad(l Load) {
 	case l.Zipf != 0 && l.Keys < 2:
 		c.report("zipf", "zipf is the popularity of keys: set keys to 2 or more")
 	case l.Burst != 0 && l.Ends != 0:
-		c.report("ends", "ends applies to a steady load: a burst has no end")
+		c.report("ends", `"ends" applies to a steady load: a burst has no end`)
 	case l.Begins >= c.s.Lasts:
-		c.report(begins, "%s is %s: the scenario ends at %s", begins, enum.Duration(l.Begins), enum.Duration(c.s.Lasts))
+		c.report(begins, "%q is %s: the scenario ends at %s", begins, enum.Duration(l.Begins), enum.Duration(c.s.Lasts))
 	case l.Ends != 0 && (l.Ends <= l.Begins || l.Ends > c.s.Lasts):
-		c.report("ends", "ends is %s: use a time after the load begins, and up to %s", enum.Duration(l.Ends), enum.Duration(c.s.Lasts))
+		c.report("ends", `"ends" is %s: use a time after the load begins, and up to %s`, enum.Duration(l.Ends), enum.Duration(c.s.Lasts))
 	}
 }
 
@@ -183,17 +183,17 @@ func (c *checker) checkOutcome(l Load, limit weir.Limit) {
 	case l.Adversary && (l.Keeps > 0 || reserves || inFlightLimit(limit)):
 		c.report("adversary", "an adversary spends units, and cannot hold or reserve them")
 	case inFlightLimit(limit) && l.Settles > 0:
-		c.report("settles", "%s is in_flight: its units are held, not settled; set the maximum time with keeps", l.Limit)
+		c.report("settles", `%s is in_flight: its units are held, not settled; set the maximum time with "keeps"`, l.Limit)
 	case l.TTL > 0 && l.Keeps == 0:
-		c.report("ttl", "ttl applies to units that clients hold: set the maximum time with keeps")
+		c.report("ttl", `"ttl" applies to units that clients hold: set the maximum time with "keeps"`)
 	case inFlightLimit(limit) && l.Keeps == 0:
-		c.report("limit", "%s is in_flight: set the maximum time for which units are held with keeps", l.Limit)
+		c.report("limit", `%s is in_flight: set the maximum time for which units are held with "keeps"`, l.Limit)
 	case l.Keeps > 0 && !inFlightLimit(limit):
-		c.report("keeps", "keeps applies to an in_flight limit: %s is %v", l.Limit, limit.Algorithm)
+		c.report("keeps", `"keeps" applies to an in_flight limit: %s is %v`, l.Limit, limit.Algorithm)
 	case l.Pauses > 0 && (!limit.Pauses || l.Adversary):
-		c.report("pauses", "pauses applies to a steady load or a burst of a limit with pauses: true")
+		c.report("pauses", `"pauses" applies to a steady load or a burst of a limit with pauses: true`)
 	case reserves && l.Settles == 0:
-		c.report("limit", "units of %s are reserved by another load: set settles, the maximum time until these are settled", l.Limit)
+		c.report("limit", `units of %s are reserved by another load: set "settles", the maximum time until these are settled`, l.Limit)
 	}
 }
 
@@ -246,7 +246,7 @@ var transitions = map[FaultKind]struct {
 func (c *checker) checkFaults() {
 	c.at = c.top
 	if len(c.s.Faults) > maxFaults {
-		c.report("faults", "%d faults: at most %d", len(c.s.Faults), maxFaults)
+		c.report("faults", "there are %d faults: use at most %d", len(c.s.Faults), maxFaults)
 		return
 	}
 	order := make([]int, len(c.s.Faults))
@@ -323,7 +323,7 @@ func (c *checker) checkFault(f *Fault, hosts map[string]condition, stepped map[s
 func (c *checker) checkNodeFault(f *Fault, hosts map[string]condition, stepped map[string]time.Duration) {
 	field := f.Kind.String()
 	if f.Kind == FaultSlow && (f.Pauses < 0 || f.Every > maxEvery || f.Pauses > 0 && f.Pauses >= f.Every) {
-		c.report("pauses", "pauses of %s, one in every %s: use shorter pauses, or freeze the node", enum.Duration(f.Pauses), enum.Duration(f.Every))
+		c.report("pauses", "the pauses take %s in every %s: use shorter pauses, or freeze the node", enum.Duration(f.Pauses), enum.Duration(f.Every))
 	}
 	if (f.Kind == FaultLose || f.Kind == FaultRevert) && c.s.Snapshots == 0 {
 		c.report(field, "%s applies to snapshots: set their interval with snapshots in the settings", field)
@@ -347,7 +347,7 @@ func (c *checker) checkNodeFault(f *Fault, hosts map[string]condition, stepped m
 		}
 		is := hosts[name]
 		if m := transitions[f.Kind]; !slices.Contains(m.needs, is) {
-			c.report(field, "%s of %q at %s: it is %v then", field, name, enum.Duration(f.At), is)
+			c.report(field, "%s of %q at %s: the node is %v at that time", field, name, enum.Duration(f.At), is)
 			continue
 		}
 		hosts[name] = transitions[f.Kind].makes
@@ -356,7 +356,7 @@ func (c *checker) checkNodeFault(f *Fault, hosts map[string]condition, stepped m
 
 func (c *checker) checkSides(f *Fault) {
 	if len(f.Sides) < 2 {
-		c.report("split", "a split into %d: use two sides or more, like [[a, b], [c]]", len(f.Sides))
+		c.report("split", "the number of sides is %d: use two sides or more, like [[a, b], [c]]", len(f.Sides))
 	}
 	var seen []string
 	for _, side := range f.Sides {

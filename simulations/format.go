@@ -256,13 +256,13 @@ func (r *reader) readLoad(v strictyaml.Value) {
 	l.Limit = m.Get("limit").Required().OneOf("limit", r.names.limits)
 	switch at := m.Get("at"); {
 	case l.Burst == 0 && at.Present():
-		at.Errorf("at is the time of a burst: use begins and ends")
+		at.Errorf(`"at" is the time of a burst: use "begins" and "ends"`)
 	case l.Burst == 0 && m.Get("repeat").Present():
-		m.Get("repeat").Errorf("repeat applies to a burst: a steady load continues anyway")
+		m.Get("repeat").Errorf(`"repeat" applies to a burst: a steady load continues anyway`)
 	case l.Burst != 0 && !m.Get("begins").Present():
 		l.Begins = at.Required().Duration(0, maxLasts)
 	case l.Burst != 0:
-		m.Get("begins").Errorf("begins applies to a steady load: a burst has at")
+		m.Get("begins").Errorf(`"begins" applies to a steady load: a burst has "at"`)
 	}
 	for at := range r.repeated(m.Get("repeat"), l.Begins, r.s.Lasts) {
 		l.Begins = at
@@ -315,7 +315,7 @@ func (r *reader) readFaults(v strictyaml.Value) {
 	for _, own := range []struct{ field, of string }{{"breaks", "split and cut"}, {"by", "skew"}, {"pauses", "slow"}, {"every", "slow"}} {
 		switch v, isOwn := m.Get(own.field), strings.Contains(own.of, f.Kind.String()); {
 		case !isOwn && v.Present():
-			v.Errorf("%s applies to %s, not to %v", own.field, own.of, f.Kind)
+			v.Errorf("%q applies to %s, not to %v", own.field, own.of, f.Kind)
 		case isOwn && (own.field == "by" || own.field == "pauses"):
 			v.Required()
 		}
@@ -327,7 +327,7 @@ func (r *reader) readFaults(v strictyaml.Value) {
 	length := lasting.Duration(0, maxLasts)
 	undo, undone := f.undo()
 	if lasting.Present() && !undone {
-		lasting.Errorf("for has no effect: no fault undoes %v", f.Kind)
+		lasting.Errorf(`"for" has no effect: no fault undoes %v`, f.Kind)
 	}
 	for at := range r.repeated(m.Get("repeat"), f.At, r.s.Lasts) {
 		f.At = at
@@ -366,7 +366,7 @@ func (r *reader) repeated(v strictyaml.Value, at, lasts time.Duration) func(func
 		every = m.Get("every").Required().Duration(time.Millisecond, maxLasts)
 		until = m.Get("until").Required().Duration(min(at, lasts), cmp.Or(lasts, maxLasts))
 		if every > 0 && (until-at)/every > maxRepeats {
-			m.Get("every").Errorf("repeated %d times: at most %d", (until-at)/every, maxRepeats)
+			m.Get("every").Errorf("the entry is repeated %d times: use at most %d", (until-at)/every, maxRepeats)
 			every = 0
 		}
 	}

@@ -19,7 +19,7 @@ type contender struct {
 	remote     func(q worker.Quota, addr string) (*worker.Instance, error) // nil unless at is inRedis
 	limit      func(q worker.Quota) weir.Limit                             // returns the limit that a node of Weir has for a quota
 	unlisted   bool                                                        // the contender is measured only if -only names it
-	note       string                                                      // for readers of the tables
+	note       string                                                      // a note for readers of the tables
 }
 
 // place is the place where checks are decided.

@@ -13,8 +13,8 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 )
 
-// patience is the default Timeout of members. It is long, so that on a busy machine a
-// check is slow, and is not decided by another member.
+// patience is the default Timeout of members. The timeout is long, so that on a busy
+// machine, a check becomes slow instead of being decided by another member.
 const patience = time.Second
 
 // MemberConfig contains the settings of a node that the benchmarks choose.

@@ -425,8 +425,8 @@ func sizeMemory(ctx context.Context, keys int, out io.Writer) error {
 
 // The memory of a node, as docs/deploy.md states it.
 const (
-	sizedKeyBytes  = 96        // for each count, own or replica, including garbage
-	sizedBaseBytes = 128 << 20 // for everything else: the process, connections, and garbage of requests
+	sizedKeyBytes  = 96        // bytes for each count, own or replica, including garbage
+	sizedBaseBytes = 128 << 20 // bytes for everything else: the process, connections, and garbage of requests
 )
 
 // memoryFor returns the memory for the given number of counts.

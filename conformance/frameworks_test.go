@@ -60,7 +60,7 @@ type call interface {
 	Body() string
 	Context() context.Context
 	Writer() http.ResponseWriter // nil without net/http
-	Store(value string)          // for functions that are called later
+	Store(value string)          // keeps a value for functions that are called later
 	Stored() string
 	SetField(name, value string)
 	Answer(status int, contentType, body string) error

@@ -46,8 +46,8 @@ type era struct {
 	missing   bool // a member of the roster is on no side
 	mute      bool // a missing member runs, but cannot report its present and earlier admissions
 	// unaware is how many sides may assume that they are whole although other members
-	// live. They have not met any of these members, or may forget some of them before the
-	// era ends.
+	// live. Such a side has met none of these members, or may forget some of them before
+	// the era ends.
 	unaware  int
 	weighs   []bool          // whether each node has points for certain
 	partial  bool            // two running nodes are not directly connected to each other, or a member is missing and a running node may not have received its counts

@@ -35,7 +35,7 @@ const (
 // Held is a request for units of an in-flight limit, which may be held.
 type Held struct {
 	Asked    time.Duration
-	From, To time.Duration // while a caller has the units; equal if no caller has them
+	From, To time.Duration // start and end of the time in which a caller has the units; equal if no caller has them
 	// Expires is the last expiry time of a client's hold, or 0 for a hold of a process.
 	// The units of the hold are free again at most expiryWithin after Expires, plus the
 	// time of a round trip.
@@ -240,7 +240,7 @@ func checkHeld(r *trial, broken func(time.Duration, string, ...any)) {
 			// once: the units that were granted since a time and are not back yet.
 			l := &weir.Limit{Name: h.l.Name, Algorithm: weir.SlidingLog, Rate: h.l.Rate, Per: max(g.From-since, 1), Partition: h.l.Partition}
 			s := h.course.situation(l, since, g.From)
-			s.Crashes, s.Bare, s.Stepped, s.moves = 0, 0, 0, 0 // a crash takes no holds of other members, which tell the next owner, and clocks have no effect
+			s.Crashes, s.Bare, s.Stepped, s.moves = 0, 0, 0, 0 // the members report their holds to the next owner, so a crash does not raise the bound; clocks have no effect
 			if allowed := bounds.Bound(l, s.Situation) + h.course.inFlight(l, since, g.From, h.granted); now > allowed {
 				told = true
 				broken(g.From, "%v: %d units are held at %v, the oldest since %v, %d allowed: c = %d, %s", h, now, g.From, since, allowed, s.Changes, s.rowName())

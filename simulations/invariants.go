@@ -270,8 +270,8 @@ func checkAnyTime(r *trial, broken func(time.Duration, string, ...any)) {
 // count may lack admissions of the sides.
 const spreading = 200 * time.Millisecond
 
-// spreads is the number of pauses that may delay a spend: both ends of the message with
-// the spend may be paused, and of the acknowledgement of the message before.
+// spreads is the number of pauses that may delay a spend. Both ends may be paused when
+// the spend is sent, and before that, when the previous message is acknowledged.
 const spreads = 4
 
 // checkExact checks that the owner decides each check before the first fault other than

@@ -218,8 +218,8 @@ type question struct {
 	units      int64
 	deed       deed
 	critical   bool
-	keeps, ttl time.Duration // for units that are held; ttl is also the length of a pause
-	plan       *plan         // for a reservation
+	keeps, ttl time.Duration // the time for which units are held, and the ttl of a hold; ttl is also the length of a pause
+	plan       *plan         // the plan of a reservation
 }
 
 func (s *stage) send(ctx context.Context, q question) {

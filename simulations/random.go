@@ -717,8 +717,9 @@ func (d *dice) addPauses(at time.Duration) {
 	}
 }
 
-// drawPauses returns a fault with pauses of a few milliseconds to 300 ms. They recur every
-// 100 ms, like the pauses of a CPU quota, or at an interval of up to a second.
+// drawPauses returns a fault with pauses of a few milliseconds to 300 ms. The pauses
+// recur every 100 ms, like the pauses of a CPU quota, or at an interval of up to a
+// second.
 func (d *dice) drawPauses(names []string) Fault {
 	f := Fault{Kind: FaultSlow, Nodes: names, Every: defaultEvery}
 	if d.oneIn(2) {

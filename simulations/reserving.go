@@ -21,7 +21,7 @@ type plan struct {
 // that settled the reservation with the actual units.
 type Reserved struct {
 	Check             // the request that reserved the estimate
-	Settled []Settled // one for each Settle that returned no error
+	Settled []Settled // an entry for each call of Settle that returned no error
 	Open    []int64   // the actual cost for each caller that was killed during its call of Settle
 	Tried   bool      // a caller that was not killed tried to settle the reservation, and the result was not ErrClosed
 	Wrong   string    // the first error of a Settle that is unexpected

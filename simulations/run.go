@@ -130,7 +130,7 @@ type process struct {
 	node     *weir.Node
 	name     string // name of the member
 	since    time.Duration
-	limiters []*weir.Limiter // in the order of stage.limits
+	limiters []*weir.Limiter // a limiter for each limit, in the order of stage.limits
 	killed   bool            // killed together with the callers of the node
 	leaves   bool            // leaving, or has left
 	over     chan struct{}   // closed when its callers have ended

@@ -12,9 +12,10 @@ import (
 // maxTries is the maximum number of runs of a call of shrink.
 const maxTries = 300
 
-// reductions make a scenario simpler. A reduction has several variants, and the argument n is the
-// number of the variant. It returns false if n is beyond its last variant. Lists are emptied from
-// the end, because a fault may need an earlier fault: a start needs a kill.
+// reductions make a scenario simpler. A reduction has several variants, and the argument
+// n is the number of the variant. The reduction returns false if n is beyond the last
+// variant. Lists are emptied from the end, because a fault may need an earlier fault: a
+// start needs a kill.
 var reductions = []func(s *Scenario, n int) bool{
 	func(s *Scenario, n int) bool { return drop(&s.Faults, n) },
 	dropPair,

@@ -35,11 +35,11 @@ func (s *stage) recordOutages(ended ...int) {
 	}
 }
 
-// savedFor returns the times until which snapshots have the changes that the end of a host
-// in the crash c may have lost. The time takes applies to spends. It is the result of
-// savedUntil for the outage to which the crash belongs. The time refunds applies to the
-// refunds and resets that the host executed. refunds is the time at which the writing of
-// the last loaded snapshot of the host began, because the last node to leave executes
+// savedFor returns the times until which snapshots have the changes that the end of a
+// host in the crash c may have lost. The time takes applies to spends, and is the result
+// of savedUntil for the outage to which the crash belongs. The time refunds applies to
+// the refunds and resets that the host executed. refunds is the time at which the writing
+// of the last loaded snapshot of the host began, because the last node to leave executes
 // requests even after it has written its snapshot. If the crash belongs to no outage, or
 // nodes write no snapshots, takes is below zero and refunds is c.at.
 func (s *stage) savedFor(c crash, host int) (takes, refunds time.Duration) {

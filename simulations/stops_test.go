@@ -72,7 +72,7 @@ func TestStoppedRegionsAreJudgedByTheirSnapshots(t *testing.T) {
 }
 
 // A node that leaves last executes requests until it has ended. Its refunds and resets
-// after its snapshot are on no other node. It grants no units at that time.
+// after its snapshot are on no other node. The node grants no units at that time.
 func TestRefundsAfterLastSnapshotMayBeLost(t *testing.T) {
 	const a, ms = 0, time.Millisecond
 	const end, written = 12 * time.Second, 11 * time.Second
@@ -96,7 +96,8 @@ func TestRefundsAfterLastSnapshotMayBeLost(t *testing.T) {
 }
 
 // A node that stops again while other nodes run loads the snapshots that it has written
-// meanwhile. They do not restore the counts that an earlier crash of all nodes has taken.
+// meanwhile. These snapshots do not restore the counts that an earlier crash of all nodes
+// has taken.
 func TestLaterSnapshotRestoresNoCountsOfEarlierCrash(t *testing.T) {
 	const end, written = 12 * time.Second, 9 * time.Second
 	a := &host{name: "a"}

@@ -13,7 +13,7 @@ type event interface {
 
 // moment is an event and its time.
 type moment struct {
-	at    time.Duration // since Network.start
+	at    time.Duration // time of the event, since agenda.start
 	link  int           // orders events of the same time, regardless of the order in which they were added
 	seq   uint64
 	exact bool // the event occurs exactly at this time; other events move to an instant without another packet

@@ -17,7 +17,7 @@ import (
 type Host struct {
 	net     *Network
 	name    string
-	number  int // from 1, in the order of creation
+	number  int // number of the host, from 1 in the order of creation
 	ip      net.IP
 	frozen  bool
 	thawed  time.Time // when Thaw last ended a freeze

@@ -30,7 +30,7 @@ const (
 	maxResends  = 8                      // maximum number of retransmissions of a packet; the last one is never lost
 	maxBackoff  = 120 * time.Second      // maximum retransmission timeout of Linux
 	dialTimeout = 127 * time.Second      // after this time, Linux gives up a connection without an answer
-	spread      = 1000                   // in nanoseconds; upper limit of a random addition to each latency, so that two arrivals are rarely at the same instant
+	spread      = 1000                   // upper limit of a random addition to each latency, in nanoseconds, so that two arrivals are rarely at the same instant
 	maxParked   = 4096                   // maximum number of datagrams that wait because a host is frozen; further datagrams are lost
 )
 

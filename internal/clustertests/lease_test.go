@@ -75,7 +75,7 @@ func TestHotKeyIsExactAndCostsFewHops(t *testing.T) {
 						at = append(at, asked)
 					}
 				})
-				most := l.Rate // in any Per
+				most := l.Rate // maximum number of units in any Per
 				due := rate * seconds
 				switch algorithm {
 				case weir.FixedWindow, weir.SlidingWindow:

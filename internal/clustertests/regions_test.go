@@ -13,8 +13,8 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// planet starts three regions with the given number of nodes each, named ap1 to us3 for example.
-// It takes 50 ms to send a message from one region to another.
+// planet starts three regions with the given number of nodes each, named ap1 to us3 for
+// example. A message from one region to another takes 50 ms.
 func planet(t *testing.T, each int, config weir.Config) *weirtest.Cluster {
 	t.Helper()
 	o := weirtest.Options{

@@ -60,7 +60,7 @@ func TestSchedulesOfHoldsAndReservationsAreExact(t *testing.T) {
 // step.
 type account struct {
 	limit, used                int64
-	granted, returned, debited int64 // in the current step
+	granted, returned, debited int64 // units of the current step
 	denied                     []denial
 	denials                    map[string][]denial // keyed by the node that was denied
 }

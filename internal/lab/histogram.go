@@ -12,7 +12,7 @@ const fineness = 5
 // quantile. A Histogram does not allocate memory, and the zero value is empty. A reply of
 // a Service may contain a Histogram. A Histogram is not safe for concurrent use.
 type Histogram struct {
-	Counts [64 << fineness]uint32 // by bin
+	Counts [64 << fineness]uint32 // the number of times in each bin
 	Total  int                    // the sum of Counts
 	Most   time.Duration          // the longest time
 }

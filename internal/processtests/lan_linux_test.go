@@ -90,8 +90,8 @@ func (l *lan) ip(args ...string) {
 	require.NoError(l.t, err, "ip %s: %s", strings.Join(args, " "), out)
 }
 
-// need runs the ip command. It skips the test if the command fails, because the kernel does not
-// support the feature or the user does not have permission.
+// need runs the ip command. It skips the test if the command fails, which means that the
+// kernel does not support the feature or that the user lacks the permission.
 func (l *lan) need(what string, args ...string) {
 	l.t.Helper()
 	if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {

@@ -43,7 +43,7 @@ type loadResult struct {
 // absence is an interval during which the node listed a member as Missing or Dead.
 type absence struct {
 	Addr     string
-	From, To time.Duration // since the start of the load
+	From, To time.Duration // times since the start of the load
 }
 
 const maxAbsences = 1000

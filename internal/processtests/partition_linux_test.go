@@ -316,7 +316,7 @@ func testSplit(t *testing.T) {
 func (l *lan) awaitCounts(nodes []*remote, owners []int, questions []question, reports []Report) (heard, counted time.Time, lag time.Duration) {
 	l.t.Helper()
 	type owner struct {
-		asked          Order // to read the counts of the owner
+		asked          Order // the order that reads the counts of the owner
 		used           []int64
 		heard, counted time.Time
 	}

@@ -212,8 +212,9 @@ func carryOut(n *node, failed *failures, o Order) Report {
 	return r
 }
 
-// watch reports whether the set of members that the node is connected to stays the same until stop is
-// closed. It returns false if a member was lost so recently that other members may not know it.
+// watch reports whether the set of members that the node is connected to stays the same
+// until stop is closed. It returns false if a member was lost so recently that other
+// members may not know of the loss.
 func watch(n *node, stop <-chan struct{}) (calm bool) {
 	v, now := n.View(), n.Monotonic()
 	calm = true

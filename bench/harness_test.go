@@ -32,7 +32,7 @@ func TestMembersReportLoadAndFlood(t *testing.T) {
 	}
 }
 
-func TestQuotaLimitsOneProcessUntilItEnds(t *testing.T) {
+func TestQuotaThrottlesOneProcessUntilItEnds(t *testing.T) {
 	members, _ := startMembers(t, 1, MemberConfig{})
 	q, err := newCPUQuota(members[0].PID(), busyQuota, busyPeriod)
 	if err != nil {

@@ -109,7 +109,7 @@ func TestSpendOfNodeThatDecidesAloneIsMarked(t *testing.T) {
 
 // If a link loses packets, the units since the last ping may have no copy. The delay of a
 // message is at most the latency of the link and the pauses of both nodes.
-func TestMessageDelayBoundsFirstCopy(t *testing.T) {
+func TestFirstCopyIsBoundedByMessageDelay(t *testing.T) {
 	const ms = time.Millisecond
 	link := func(to string, l weirtest.Link) Fault { return Fault{Kind: FaultLink, To: to, Link: l} }
 	for _, c := range []struct {

@@ -119,7 +119,7 @@ func runBothWays(t *testing.T, test func(t *testing.T, o weirtest.Options)) {
 	}
 }
 
-func TestSidesOfSplitShareLimit(t *testing.T) {
+func TestSidesOfSplitDivideLimit(t *testing.T) {
 	runBothWays(t, func(t *testing.T, o weirtest.Options) {
 		c := newCluster(t, o) // nodes a, b and c
 		limit := weir.Limit{Name: "exports", Rate: 90, Per: time.Hour, Partition: weir.FairShare}
@@ -161,7 +161,7 @@ func TestSkewStepsClockOfOneNode(t *testing.T) {
 	})
 }
 
-func TestRegionsCountSeparately(t *testing.T) {
+func TestRegionsKeepSeparateCounts(t *testing.T) {
 	runBothWays(t, func(t *testing.T, o weirtest.Options) {
 		o.Nodes = []string{"oslo1", "oslo2", "rome1", "rome2"}
 		o.Regions = map[string]string{"oslo1": "oslo", "oslo2": "oslo", "rome1": "rome", "rome2": "rome", "rome3": "rome"}

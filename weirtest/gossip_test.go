@@ -27,7 +27,7 @@ var bothClusters = map[string]func(n *weirtest.Network, host string) cluster.Clu
 }
 
 // After a cut without a break, a request fails at the end of its wait.
-func TestBreakFailsAskAtOnce(t *testing.T) {
+func TestBreakEndsPendingRequestAtOnce(t *testing.T) {
 	for membership, start := range bothClusters {
 		t.Run(membership, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

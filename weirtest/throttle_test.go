@@ -90,7 +90,7 @@ func TestThrottledHostExchangesMessagesBetweenPauses(t *testing.T) {
 }
 
 // A pause also holds messages that were sent before the call of Throttle.
-func TestPauseHoldsMessagesOnTheirWay(t *testing.T) {
+func TestPauseDelaysMessagesOnTheirWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := NewNetwork(1, Link{Latency: 500 * time.Millisecond})
 		a, b := n.Host("a"), n.Host("b")

@@ -114,7 +114,7 @@ func TestResetReleasesBanOnAllNodes(t *testing.T) {
 	})
 }
 
-func TestOnlyDenialsOfTheWholeLimitBan(t *testing.T) {
+func TestOnlyDenialsOfWholeLimitCountTowardBan(t *testing.T) {
 	inWorlds(t, 5, weir.Config{}, func(t *testing.T, w *world) {
 		l := banning
 		l.Partition = weir.FairShare
@@ -160,7 +160,7 @@ func TestLimitWithBanHasNoLeases(t *testing.T) {
 	})
 }
 
-func TestAllowAllBans(t *testing.T) {
+func TestDenialsOfAllowAllCountTowardBan(t *testing.T) {
 	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		ls := w.limiters(t, banning)
 		wide := w.limiters(t, weir.Limit{Name: "wide", Rate: 1000, Per: time.Hour})

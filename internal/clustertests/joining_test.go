@@ -92,7 +92,7 @@ func TestUnansweredJoinDelaysReadyUntilTimeout(t *testing.T) {
 }
 
 // The first node of a cluster becomes ready as soon as it meets the second.
-func TestNodeIsReadyAfterItMeetsAnother(t *testing.T) {
+func TestNodeIsReadyAfterItMeetsAnotherNode(t *testing.T) {
 	inBubblesOfGossip(t, func(t *testing.T, gossip bool) {
 		network := weirtest.NewNetwork(1, weirtest.Link{Latency: latency})
 		network.Host("a")

@@ -195,7 +195,7 @@ func TestUnusedLeasesReturn(t *testing.T) {
 }
 
 // With leases, a greedy node leaves other nodes about as many units as without leases.
-func TestGreedyNodeStarvesNoOther(t *testing.T) {
+func TestGreedyNodeStarvesNoOtherNode(t *testing.T) {
 	testenv.SkipAlike(t, "TestHotKeyIsExactAndCostsFewHops")
 	t.Parallel()
 	lasts := time.Duration(testenv.PickFull(t, 8, 20)) * time.Second

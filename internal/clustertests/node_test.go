@@ -18,7 +18,7 @@ import (
 
 // A node that starts alone can serve at once. If several nodes start together, one of them begins
 // after the time in which it could learn of serving nodes, and the other nodes join it.
-func TestFirstStartIsReadySoon(t *testing.T) {
+func TestFirstNodesAreReadySoon(t *testing.T) {
 	inBubblesOfGossip(t, func(t *testing.T, gossip bool) {
 		for n, soon := range map[int]time.Duration{1: 0, 2: 2 * time.Second, 3: 2 * time.Second, 5: 2 * time.Second} {
 			for _, expect := range []int{0, n} {
@@ -322,7 +322,7 @@ func TestLeaverWaitsForLateMember(t *testing.T) {
 // If the goodbye of a leaver is lost, the leaver sends another, and may receive checks until then.
 // The node reports the units that it grants on its own in this time, although it is no longer in
 // the roster.
-func TestUnitsGrantedAfterLostGoodbyeCount(t *testing.T) {
+func TestUnitsGrantedAfterLostGoodbyeAreCounted(t *testing.T) {
 	inWorlds(t, 2, weir.Config{}, func(t *testing.T, w *world) {
 		w.network.Host("b").Kill()
 		time.Sleep(3 * time.Second)
@@ -392,7 +392,7 @@ func TestLongHandOverLosesNoUnit(t *testing.T) {
 
 // A leaver may receive a call of AllowAll after it has handed over the keys to two different
 // members. All granted units are counted at the new owners, although the leaver is closed at once.
-func TestUnitsGrantedByLeaverCount(t *testing.T) {
+func TestUnitsGrantedByLeaverAreCounted(t *testing.T) {
 	inWorlds(t, 3, weir.Config{}, func(t *testing.T, w *world) {
 		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 1000, Per: time.Hour})
 		keys := keysOf(ls["a"], 20)

@@ -368,7 +368,7 @@ func keysOf(owner *weir.Limiter, count int) (keys []string) {
 // The stand-in is connected to the owner, and the asker is not. The stand-in must not execute a refund or
 // a strike that it has forwarded, because the owner may have executed it or may do so later. If both
 // members execute a debit, one of the two debits is refunded.
-func TestForwardedRefundsDebitsAndStrikesCountOnce(t *testing.T) {
+func TestForwardedRefundsDebitsAndStrikesApplyOnce(t *testing.T) {
 	t.Parallel()
 	const limit, spent, units, late = 100, 50, 30, 40 * time.Millisecond
 	const tooMany = limit - spent + 1

@@ -184,7 +184,7 @@ func TestWaitersAreServedInOrderOverAllNodes(t *testing.T) {
 }
 
 // At most Burst units wait or are being served, on all nodes together.
-func TestBurstBoundsQueueOverAllNodes(t *testing.T) {
+func TestQueueOverAllNodesIsBoundedByBurst(t *testing.T) {
 	l := weir.Limit{Algorithm: weir.LeakyBucket, Rate: 1, Per: time.Second, Burst: 10}
 	inLimitedWorlds(t, 3, l, func(t *testing.T, w *world, ls limiterMap, key string) {
 		ctx, cancel := context.WithCancel(t.Context())

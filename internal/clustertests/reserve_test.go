@@ -321,7 +321,7 @@ func TestMinorityCannotSettleReservationWithText(t *testing.T) {
 	})
 }
 
-func TestStatsCountReservations(t *testing.T) {
+func TestStatsIncludeReservations(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorldOf(t, 2, false, seeded)

@@ -287,7 +287,7 @@ func TestAddingAndRemovingNodesResetsNothing(t *testing.T) {
 	})
 }
 
-func TestBrokenLinkIsExactAfterTwoSeconds(t *testing.T) {
+func TestChecksAreExactTwoSecondsAfterLinkBreaks(t *testing.T) {
 	inEachWorld(t, 3, [][2]string{{"a", "b"}, {"a", "c"}, {"b", "c"}}, nil, func(t *testing.T, w *world, pair [2]string) {
 		w.ready(t, w.names...)
 		ls := w.limiters(t, weir.Limit{Name: "test", Rate: 100, Per: time.Hour})

@@ -110,7 +110,7 @@ func TestSidesMergeWithin200msAfterHeal(t *testing.T) {
 // In this test, the owner has spent the whole limit before the split, and its side has a share as
 // well. When the sides are connected again, the count must include the units that the other side
 // has spent.
-func TestShareBesideWholeLimitCountsAfterHeal(t *testing.T) {
+func TestUnitsOfOtherSideAreCountedAfterHeal(t *testing.T) {
 	const limit, per = 20, 30 * time.Second
 	inWorlds(t, 4, weir.Config{}, func(t *testing.T, w *world) {
 		ls := w.limiters(t, weir.Limit{Name: "test", Algorithm: weir.SlidingLog, Rate: limit, Per: per})

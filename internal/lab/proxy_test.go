@@ -36,7 +36,7 @@ func startEcho(t *testing.T) string {
 	return listener.Addr().String()
 }
 
-func TestProxyDelaysHoldsAndRefusesConnections(t *testing.T) {
+func TestProxyDelaysSilencesAndRefusesConnections(t *testing.T) {
 	p := StartProxy(t, startEcho(t))
 	conn, err := net.Dial("tcp", p.Addr())
 	require.NoError(t, err)

@@ -39,7 +39,7 @@ func TestFullestWindowIsFound(t *testing.T) {
 	}
 }
 
-func TestInFlightIsWithinRoundTripOfMoment(t *testing.T) {
+func TestInFlightCountsAdmissionsWithinRoundTrip(t *testing.T) {
 	for moment, want := range map[int64]int64{494: 0, 495: 1, 500: 1, 505: 1, 506: 0} {
 		require.Equal(t, want, InFlight([]Interval{{moment, moment}, {100, 200}}, 500, 5), moment)
 	}
@@ -48,7 +48,7 @@ func TestInFlightIsWithinRoundTripOfMoment(t *testing.T) {
 
 // The oracle checks every possible window. Each occasion of kind 1 raises the bound of a
 // window by its Extra. The occasions of kind 2 raise it only once.
-func TestFullestWindowIsTheBestOfAllWindows(t *testing.T) {
+func TestFullestWindowEqualsThatOfOracle(t *testing.T) {
 	const length, last = 10, 60
 	rapid.Check(t, func(t *rapid.T) {
 		intervals := func(longest int64, most int, label string) []Interval {

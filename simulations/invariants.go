@@ -407,8 +407,8 @@ func checkReplicas(r *trial, broken func(time.Duration, string, ...any)) {
 	}
 }
 
-// mayEvict reports whether nodes may evict the counts of the witness. These counts use
-// almost nothing of their limit, and begin again after an eviction.
+// mayEvict reports whether nodes may evict the counts of the witness limit. These counts
+// use almost nothing of their limit, and begin again after an eviction.
 func (r *trial) mayEvict() bool { return r.Scenario.MaxKeys > 0 }
 
 func checkAccounts(r *trial, broken func(time.Duration, string, ...any)) {

@@ -14,7 +14,7 @@ type Journal struct {
 	// Unsettled describes the state that was wrong after all links had been whole and all
 	// nodes thawed for two minutes. Unsettled is empty if each node saw exactly the
 	// running nodes of its region and had sent them all its counts, and each key of the
-	// witness had an owner.
+	// witness limit had an owner.
 	Unsettled string
 	Took      time.Duration // real time
 
@@ -51,12 +51,12 @@ type Check struct {
 	Err             string        // empty if there is no error
 }
 
-// witness is the Check.Limit of the limit that every run adds. This limit is so large
-// that it denies nothing, its Per is longer than the run, and it is FailOpen. So at the
-// end, the count of each key must be the number of admitted units.
+// witness is the Check.Limit of the witness limit, which every run adds. This limit is so
+// large that it denies nothing, its Per is longer than the run, and it is FailOpen. So at
+// the end, the count of each key must be the number of admitted units.
 const witness = -1
 
-// Ending is the final state of a key of the witness.
+// Ending is the final state of a key of the witness limit.
 type Ending struct {
 	Key       int32
 	Reset     uint64  // the number of the last reset that the owner knows, 0 if the owner knows no reset

@@ -47,7 +47,8 @@ const (
 // drawn with their own random source, which does not change the other deeds of a seed.
 const waitsOf = 5
 
-// deeds are the equally likely requests for the witness. Resets are drawn separately.
+// deeds are the equally likely requests for the witness limit. Resets are drawn
+// separately.
 var deeds = [...]deed{take, take, take, take, take, takeAll, debit, refund}
 
 // asker sends the checks of a load.
@@ -57,8 +58,8 @@ type asker struct {
 	from   []*host
 	rng    *rand.Rand
 	zipf   *rand.Zipf
-	deeds  *rand.Rand    // random source of the deeds; nil except for the witness
-	resets bool          // whether the asker resets keys of the witness, and sends no checks
+	deeds  *rand.Rand    // random source of the deeds; nil except for the witness limit
+	resets bool          // whether the asker resets keys of the witness limit, and sends no checks
 	next   time.Duration // time of the next check
 	asked  int
 }
@@ -275,16 +276,16 @@ func (s *stage) recordDecision(c *Check, d weir.Decision, err error) {
 	}
 }
 
-// callLimiter refunds units of the witness at a node, whichever node admitted them, or
-// resets or pauses a key. It ignores the error.
+// callLimiter refunds units of the witness limit at a node, whichever node admitted them,
+// or resets or pauses a key. It ignores the error.
 func (s *stage) callLimiter(q question, do func(l *weir.Limiter, key string) error) {
 	if p, l, key, _ := s.begin(q); p != nil {
 		_ = do(l, key)
 	}
 }
 
-// waitFor takes units of the witness with Wait. Wait does not sleep, because there is
-// always room. So the invariants of other checks apply.
+// waitFor takes units of the witness limit with Wait. Wait does not sleep, because there
+// is always room. So the invariants of other checks apply.
 func waitFor(ctx context.Context, l *weir.Limiter, key string, units int64) (last weir.Decision, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second) // after a denial, Wait would sleep for Per
 	defer cancel()
@@ -320,7 +321,7 @@ func (lastDecision) Decided(ctx context.Context, e weir.DecisionEvent) {
 
 func (lastDecision) Hopped(context.Context, weir.HopEvent) {}
 
-// takeAll takes units of two keys of the witness at once.
+// takeAll takes units of two keys of the witness limit at once.
 func (s *stage) takeAll(ctx context.Context, q question) {
 	p, l, key, c := s.begin(q)
 	if p == nil {

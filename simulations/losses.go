@@ -27,7 +27,7 @@ const (
 	pingPace   = 300 * time.Millisecond     // interval of pings
 )
 
-// ledger records the units of the witness.
+// ledger records the units of the witness limit.
 type ledger struct {
 	mu      sync.Mutex // guards spends, which nodes report under their own locks
 	keys    map[[16]byte]int

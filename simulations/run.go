@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	witnessKeys    = 24                     // number of keys of the witness in each region
+	witnessKeys    = 24                     // number of keys of the witness limit in each region
 	witnessRate    = 40                     // checks per second, over all nodes
-	witnessRests   = 3 * time.Second        // time at the end of a run without checks of the witness
+	witnessRests   = 3 * time.Second        // time at the end of a run without checks of the witness limit
 	witnessUnits   = 3                      // maximum units of a check
 	witnessResets  = 0.4                    // resets per second, of the keys that are reset
 	witnessForgets = 4                      // number of keys of each region that are reset now and then
@@ -89,7 +89,7 @@ type stage struct {
 	*Scenario
 	cluster *weirtest.Cluster
 	began   time.Time
-	limits  []weir.Limit // the limits of the scenario, and the witness
+	limits  []weir.Limit // the limits of the scenario, and the witness limit
 	keys    [][]string   // the keys of each limit
 	regions []string
 	hosts   []*host // the hosts in the order of Scenario.Nodes
@@ -328,8 +328,8 @@ func (s *stage) newProcess(n *weir.Node) (*process, error) {
 }
 
 // settle heals and thaws everything, and waits until each node sees exactly the running
-// nodes of its region and has sent them all counts, and each key of the witness has an
-// owner. Dead members are forgotten, as by an operator that knows that they will not
+// nodes of its region and has sent them all counts, and each key of the witness limit has
+// an owner. Dead members are forgotten, as by an operator that knows that they will not
 // return. settle returns the state that is still wrong after two minutes.
 func (s *stage) settle(ctx context.Context) string {
 	s.cluster.Heal()
@@ -363,10 +363,10 @@ func (s *stage) settle(ctx context.Context) string {
 	return views
 }
 
-// allOwned reports whether each key of the witness has a node that answers for it itself.
-// The keys of a region without a running node do not count. After a node was forgotten,
-// other nodes wait some seconds before they take its ranges, because a member that was out
-// of sight may have these.
+// allOwned reports whether each key of the witness limit has a node that answers for the
+// key itself. The keys of a region without a running node do not count. After a node was
+// forgotten, other nodes wait some seconds before they take its ranges, because a
+// disconnected member may have these ranges.
 func (s *stage) allOwned(ctx context.Context) bool {
 	for k := range s.witness.spends {
 		if s.running(k/witnessKeys, nil) != nil && !slices.ContainsFunc(s.hosts, func(h *host) bool {
@@ -403,8 +403,8 @@ func (s *stage) forget() {
 	}
 }
 
-// listEndings returns the counts of the witness on all nodes. It then kills a node, and
-// adds the counts of the stand-in.
+// listEndings returns the counts of the witness limit on all nodes. It then kills a node,
+// and adds the counts of the stand-in.
 func (s *stage) listEndings(ctx context.Context) []Ending {
 	var ends []Ending
 	gone := s.lostSpends()
@@ -435,8 +435,8 @@ func (s *stage) listEndings(ctx context.Context) []Ending {
 	return ends
 }
 
-// usedUnits returns the used units of a key of the witness, as a node reports them. owner
-// reports whether the node answers for the key itself.
+// usedUnits returns the used units of a key of the witness limit, as a node reports them.
+// The result owner reports whether the node answers for the key itself.
 func (s *stage) usedUnits(ctx context.Context, h *host, key int) (units int64, owner bool) {
 	if key/witnessKeys != h.region {
 		return 0, false

@@ -38,7 +38,7 @@ type Settings struct {
 	Forget       time.Duration
 	MaxKeys      int // if zero, so many that no count is evicted
 	RegionShares map[string]int64
-	Hot          int            // additional checks per second of those keys of the witness that are reset now and then; so many checks make nodes lend units of these keys
+	Hot          int            // additional checks per second of those keys of the witness limit that are reset now and then; so many checks make nodes lend units of these keys
 	Snapshots    time.Duration  // as SnapshotEvery of weir.Config; 0 if nodes write no snapshots
 	Shared       bool           // all hosts of a region keep their snapshots in the same place
 	Caps         countsync.Caps // caps of the stream of every node

@@ -9,8 +9,8 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// lossesOverAStop plays a scenario in which all nodes stop after 9 s of 30 s. The result is
-// the part of the units of the witness that may be lost in each region.
+// lossesOverAStop plays a scenario in which all nodes stop after 9 s of 30 s. The result
+// is the part of the units of the witness limit that may be lost in each region.
 func lossesOverAStop(t *testing.T, nodes []Node, faults ...Fault) (lost []float64) {
 	s := newScene(3, faults...)
 	s.Snapshots = time.Second

@@ -45,7 +45,7 @@ func (a *api) refund(r *request) (int, any, error) {
 		spent = v.Overrun
 	}
 	if spent == nil {
-		return 0, nil, refuse(http.StatusBadRequest, "soft is true, and the rule of %s allows no overrun: leave it out", v.Limiter.Limit().Name)
+		return 0, nil, refuse(http.StatusBadRequest, "soft is true, and the rule of %s allows no overrun: leave soft out", v.Limiter.Limit().Name)
 	}
 	if v.Mode != rules.Off {
 		if err = r.checkKind(v.Limiter.Limit()); err == nil {

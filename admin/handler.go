@@ -343,7 +343,7 @@ func (a *api) sendError(w http.ResponseWriter, r *http.Request, err error) {
 			told.status = http.StatusInsufficientStorage
 		}
 	case errors.Is(err, weir.ErrClosed):
-		told = &refusal{http.StatusServiceUnavailable, "the node is closed: ask another"}
+		told = &refusal{http.StatusServiceUnavailable, "the node is closed: ask another node"}
 	case errors.Is(err, context.Canceled):
 		told = &refusal{httplimit.StatusClientGone, "the client is gone"}
 	case errors.Is(err, context.DeadlineExceeded):

@@ -252,7 +252,7 @@ func TestInvalidRequestsAreRefusedWithReason(t *testing.T) {
 		{"a parameter twice", "GET", "/v1/status?key=a&key=b", "", 400, `parameter "key" is set 2 times: send it once`},
 		{"a broken query", "GET", "/v1/status?key=%zz", "", 400, `the query is not valid application/x-www-form-urlencoded: escape %, &, + and ;`},
 		{"a status without a key", "GET", "/v1/status", "", 400, `name the key: send key, or the parts of keys (ip, user, api_key, header)`},
-		{"a key and a part", "GET", "/v1/status?key=a&user=b", "", 400, `key is a whole key: send it, or the parts of keys (ip, user, api_key, header), not both`},
+		{"a key and a part", "GET", "/v1/status?key=a&user=b", "", 400, `key is a whole key: send either key, or the parts of keys (ip, user, api_key, header)`},
 		{"no address", "GET", "/v1/status?ip=localhost", "", 400, `ip is "localhost": use an IP address`},
 		{"no header", "GET", "/v1/status?header=X", "", 400, `header is "X": write it like X-Plan: gold`},
 		{"no such tier", "GET", "/v1/status?key=a&tier=premum", "", 400, `there is no tier "premum": did you mean "premium"?`},
@@ -263,14 +263,14 @@ func TestInvalidRequestsAreRefusedWithReason(t *testing.T) {
 		{"an override of nothing", "POST", "/v1/overrides", `{}`, 400, `field "limit" is missing; field "key" is missing; field "rate" is missing`},
 		{"an override of no limit", "POST", "/v1/overrides", `{"limit":"api","key":"a","rate":1}`, 404, `there is no limit "api": known are api/burst, api/hourly, address, both, all, paid`},
 		{"a rate below 0", "POST", "/v1/overrides", `{"limit":"address","key":"a","rate":-1}`, 400, `rate is -1: use 0 to 1000000000000`},
-		{"a block with a time", "POST", "/v1/overrides", `{"limit":"address","key":"a","rate":0,"per":"1h"}`, 400, `per or burst is set, and rate 0 blocks the key: leave them out`},
+		{"a block with a time", "POST", "/v1/overrides", `{"limit":"address","key":"a","rate":0,"per":"1h"}`, 400, `per or burst is set, and rate 0 blocks the key: leave per and burst out`},
 		{"a block of nobody", "PUT", "/v1/blocks", `{}`, 400, `send one of ip, user, api_key, or rule with key`},
 		{"a block of two", "PUT", "/v1/blocks", `{"ip":"192.0.2.1","user":"u"}`, 400, `send one of ip, user, api_key, or rule with key`},
 		{"a block of a key without a rule", "PUT", "/v1/blocks", `{"key":"u"}`, 400, `send one of ip, user, api_key, or rule with key`},
 		{"a block of no address", "PUT", "/v1/blocks", `{"ip":"192.0.2.1/33"}`, 400, `"192.0.2.1/33" is no address or network: use one like 192.0.2.1 or 10.0.0.0/8`},
 		{"a block of no rule", "PUT", "/v1/blocks", `{"rule":"adress","key":"u"}`, 404, `there is no rule "adress": did you mean "address"?`},
 		{"a block of a long key", "PUT", "/v1/blocks", `{"api_key":"` + long + `"}`, 400, `the api_key has 1025 bytes: use 1 to 1024`},
-		{"a block in the past", "PUT", "/v1/blocks", `{"user":"u","until":"2001-01-01T00:00:00Z"}`, 400, `until is 2001-01-01T00:00:00Z: it is past`},
+		{"a block in the past", "PUT", "/v1/blocks", `{"user":"u","until":"2001-01-01T00:00:00Z"}`, 400, `until is 2001-01-01T00:00:00Z, which is past: use a later time`},
 		{"a block by its id and its client", "DELETE", "/v1/blocks?id=user/5&user=ada", "", 400, "id names a whole block: send no other field"},
 		{"a block that is none", "DELETE", "/v1/blocks?id=user/5", "", 400, `"user/5" is not the name of a block: use ip/NETWORK, user/ID, api_key/ID or key/RULE/ID`},
 		{"a rate in quotes", "POST", "/v1/overrides", `{"limit":"address","key":"a","rate":"5"}`, 400, `rate is "5": use a number, without quotes`},
@@ -280,15 +280,15 @@ func TestInvalidRequestsAreRefusedWithReason(t *testing.T) {
 		{"a time of nothing", "POST", "/v1/overrides", `{"limit":"address","key":"a","rate":5,"per":"0s"}`, 400, `per is "0s": use a duration above 0, like 1m30s or 250ms`},
 		{"a day", "POST", "/v1/overrides", `{"limit":"address","key":"a","rate":5,"per":"1d"}`, 400, `per is "1d": use a duration above 0, like 24h`},
 		{"a day's name", "POST", "/v1/overrides", `{"limit":"address","key":"a","rate":5,"until":"Friday"}`, 400, `until is "Friday": use a time like 2006-01-02T15:04:05Z`},
-		{"until the past", "POST", "/v1/overrides", `{"limit":"address","key":"a","rate":5,"until":"2001-02-03T04:05:06+01:00"}`, 400, `until is 2001-02-03T03:05:06Z: it is past`},
+		{"until the past", "POST", "/v1/overrides", `{"limit":"address","key":"a","rate":5,"until":"2001-02-03T04:05:06+01:00"}`, 400, `until is 2001-02-03T03:05:06Z, which is past: use a later time`},
 		{"a burst of a window", "POST", "/v1/overrides", `{"limit":"address","key":"a","rate":5,"burst":6}`, 400, `burst is 6, and address is a sliding_window: leave burst out, because only token_bucket and leaky_bucket have a burst`},
-		{"a Per beside the calendar", "POST", "/v1/overrides", `{"limit":"all","key":"","rate":5,"per":"1h"}`, 400, `per is 1h, and all has windows of a calendar day: leave it out`},
+		{"a Per beside the calendar", "POST", "/v1/overrides", `{"limit":"all","key":"","rate":5,"per":"1h"}`, 400, `per is 1h, and all has windows of a calendar day: leave per out`},
 		{"a time too long", "POST", "/v1/overrides", `{"limit":"address","key":"a","rate":5,"per":"8785h"}`, 400, `per is 8785h: use 1ms to 8784h`},
 		{"a burst of centuries", "POST", "/v1/overrides", `{"limit":"paid","key":"a","rate":1,"per":"24h","burst":1000000}`, 400, `burst is 1000000: at 1 per 24h it takes more than 100 years to refill; lower it`},
 		{"too many of the top", "GET", "/v1/top?n=101", "", 400, `n is 101: use 1 to 100`},
 		{"used units in proportion", "POST", "/v1/overrides", `{"limit":"address","key":"a","rate":5,"used":"scale"}`, 400, `used is "scale": use keep or reset`},
 		{"an author without end", "POST", "/v1/overrides", `{"limit":"address","key":"a","rate":5,"by":"` + strings.Repeat("b", 129) + `"}`, 400, `by has 129 bytes: use at most 128`},
-		{"several faults", "POST", "/v1/overrides", `{"limit":"address","key":"` + long + `","rate":-1,"until":"0001-01-01T00:00:00Z"}`, 400, `the key has 1025 bytes: use at most 1024; rate is -1: use 0 to 1000000000000; until is 0001-01-01T00:00:00Z: it is past`},
+		{"several faults", "POST", "/v1/overrides", `{"limit":"address","key":"` + long + `","rate":-1,"until":"0001-01-01T00:00:00Z"}`, 400, `the key has 1025 bytes: use at most 1024; rate is -1: use 0 to 1000000000000; until is 0001-01-01T00:00:00Z, which is past: use a later time`},
 		{"an unknown field", "POST", "/v1/overrides", `{"limit":"address","key":"a","rate":5,"untill":"x"}`, 400, `unknown field "untill": did you mean "until"?`},
 		{"a field of other case", "POST", "/v1/overrides", `{"Limit":"address","key":"a","rate":5}`, 400, `unknown field "Limit": did you mean "limit"?; field "limit" is missing`},
 		{"a field twice", "POST", "/v1/overrides", `{"limit":"address","limit":"all","key":"a","rate":5}`, 400, `field "limit" is set twice: remove one`},
@@ -366,7 +366,7 @@ func TestClosedNodeIsReported(t *testing.T) {
 		{"POST", "/v1/check", `{"key":"a","limit":5,"window_ms":1000}`}, {"POST", "/v1/overrides", `{"limit":"address","key":"a","rate":5}`},
 	} {
 		w := a.ask(c.method, c.path, c.body)
-		require.Equal(t, `{"type":"about:blank","title":"Service Unavailable","status":503,"detail":"the node is closed: ask another"}`+"\n", w.Body.String(), c.path)
+		require.Equal(t, `{"type":"about:blank","title":"Service Unavailable","status":503,"detail":"the node is closed: ask another node"}`+"\n", w.Body.String(), c.path)
 		require.Equal(t, http.StatusServiceUnavailable, w.Code, c.path)
 	}
 }

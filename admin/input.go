@@ -313,7 +313,7 @@ func (f *field) read(wrong *faults, text string) {
 		if *into, err = time.Parse(time.RFC3339, text); err != nil {
 			wrong.add("%s is %s: use a time like 2006-01-02T15:04:05Z", f.name, told)
 		} else if !into.After(time.Now()) {
-			wrong.add("%s is %s: it is past", f.name, into.UTC().Format(time.RFC3339))
+			wrong.add("%s is %s, which is past: use a later time", f.name, into.UTC().Format(time.RFC3339))
 		}
 	case *[16]byte:
 		id, err := hex.DecodeString(text)

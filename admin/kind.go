@@ -18,7 +18,7 @@ var remediesByPath = map[string]remedies{
 	"/v1/settle":   {inFlight: "return its units by POST /v1/release"},
 	"/v1/debit":    {inFlight: "hold its units by POST /v1/hold"},
 	"/v1/refund":   {inFlight: "return its units by POST /v1/release"},
-	"/v1/counts":   {inFlight: "it has no count, and its units come back by POST /v1/release, or as holds are not renewed"},
+	"/v1/counts":   {inFlight: "it has no count, and its units come back by POST /v1/release, or when its holds expire"},
 	"/v1/hold":     {counted: "take its units by POST /v1/take or POST /v1/reserve"},
 	"/v1/renew":    {counted: "its reservations end by POST /v1/settle"},
 	"/v1/release":  {counted: "return its units by POST /v1/refund or POST /v1/settle"},

@@ -47,8 +47,8 @@ func TestRefusedKindOfLimitNamesItsPath(t *testing.T) {
 			{"/v1/reserve", fmt.Sprintf(inFlight, ""), `limit "streams" is in_flight: hold its units by POST /v1/hold`},
 			{"/v1/refund", fmt.Sprintf(inFlight, ""), `limit "streams" is in_flight: return its units by POST /v1/release`},
 			{"/v1/settle", fmt.Sprintf(inFlight, `,"units":1,"reservation":"x"`), `limit "streams" is in_flight: return its units by POST /v1/release`},
-			{"/v1/settle", fmt.Sprintf(counted, `,"units":1,"reservation":"x"`), `the text is of no reservation of this limit, key and cluster: send it as POST /v1/reserve returned it, with the same limit and key`},
-			{"/v1/settle", `{"limit":"soft","key":"u","units":1,"reservation":"x"}`, `the text is of no reservation of this limit, key and cluster: send it as POST /v1/reserve returned it, with the same limit and key`},
+			{"/v1/settle", fmt.Sprintf(counted, `,"units":1,"reservation":"x"`), `the text belongs to no reservation of this limit, key and cluster: send it as POST /v1/reserve returned it, with the same limit and key`},
+			{"/v1/settle", `{"limit":"soft","key":"u","units":1,"reservation":"x"}`, `the text belongs to no reservation of this limit, key and cluster: send it as POST /v1/reserve returned it, with the same limit and key`},
 			{"/v1/hold", fmt.Sprintf(counted, ""), onlyHolds + `take its units by POST /v1/take or POST /v1/reserve`},
 			{"/v1/renew", fmt.Sprintf(counted, `,"hold":"x"`), onlyHolds + `its reservations end by POST /v1/settle`},
 			{"/v1/release", fmt.Sprintf(counted, `,"hold":"x"`), onlyHolds + `return its units by POST /v1/refund or POST /v1/settle`},
@@ -60,7 +60,7 @@ func TestRefusedKindOfLimitNamesItsPath(t *testing.T) {
 			requireProblem(t, w, c.detail, c.path)
 		}
 		requireProblem(t, a.ask(http.MethodDelete, "/v1/counts?limit=streams&key=u", ""),
-			`limit "streams" is in_flight: it has no count, and its units come back by POST /v1/release, or as holds are not renewed`, "/v1/counts")
+			`limit "streams" is in_flight: it has no count, and its units come back by POST /v1/release, or when its holds expire`, "/v1/counts")
 		requireProblem(t, a.ask(http.MethodDelete, "/v1/counts?key=u&limit=/check/"+strings.Repeat("a", 129), ""), "limit has 136 bytes: use at most 135", "/v1/counts")
 	})
 }

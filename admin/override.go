@@ -73,7 +73,7 @@ func (a *api) setOverride(r *request) (int, any, error) {
 	case used != keepUsed && used != resetUsed:
 		wrong.add("used is %q: use keep or reset", shorten(used))
 	case used == resetUsed && l.InFlight():
-		wrong.add("used is reset, and %s is in_flight: leave it out, because its units come back as holds end", l.Name)
+		wrong.add("used is reset, and %s is in_flight: leave used out, because its units come back when holds end", l.Name)
 	}
 	if err := wrong.err(); err != nil {
 		return 0, nil, err
@@ -103,7 +103,7 @@ func (w *faults) checkNumbers(l weir.Limit, o rules.Override) {
 	const shortest, longest = time.Millisecond, 366 * 24 * time.Hour
 	if o.Rate == 0 {
 		if o.Per != 0 || o.Burst != 0 {
-			w.add("per or burst is set, and rate 0 blocks the key: leave them out")
+			w.add("per or burst is set, and rate 0 blocks the key: leave per and burst out")
 		}
 		return
 	}
@@ -113,9 +113,9 @@ func (w *faults) checkNumbers(l weir.Limit, o rules.Override) {
 	switch {
 	case o.Per == 0:
 	case l.Algorithm == weir.InFlight:
-		w.add("per is %s, and %s is in_flight: leave it out, because its units come back as holds end", enum.Duration(o.Per), l.Name)
+		w.add("per is %s, and %s is in_flight: leave per out, because its units come back when holds end", enum.Duration(o.Per), l.Name)
 	case l.Calendar != weir.NoCalendar:
-		w.add("per is %s, and %s has windows of a calendar %v: leave it out", enum.Duration(o.Per), l.Name, l.Calendar)
+		w.add("per is %s, and %s has windows of a calendar %v: leave per out", enum.Duration(o.Per), l.Name, l.Calendar)
 	case o.Per < shortest || o.Per > longest:
 		w.add("per is %s: use %s to %s", enum.Duration(o.Per), enum.Duration(shortest), enum.Duration(longest))
 	default:

@@ -81,4 +81,4 @@ func openReservation(v *httplimit.Verdict, text string) (*weir.Reservation, erro
 	return over, overErr
 }
 
-var errForeignReservation = refuse(http.StatusBadRequest, "the text is of no reservation of this limit, key and cluster: send it as POST /v1/reserve returned it, with the same limit and key")
+var errForeignReservation = refuse(http.StatusBadRequest, "the text belongs to no reservation of this limit, key and cluster: send it as POST /v1/reserve returned it, with the same limit and key")

@@ -122,7 +122,7 @@ func (q *statusQuery) complete(hasKey bool, headers []string) error {
 	}
 	switch {
 	case hasKey && q.has != nil:
-		return refuse(http.StatusBadRequest, "key is a whole key: send it, or the parts of keys (ip, user, api_key, header), not both")
+		return refuse(http.StatusBadRequest, "key is a whole key: send either key, or the parts of keys (ip, user, api_key, header)")
 	case !hasKey && q.has == nil:
 		return refuse(http.StatusBadRequest, "name the key: send key, or the parts of keys (ip, user, api_key, header)")
 	}

@@ -37,7 +37,7 @@ func TestSuggestionIsListedAndAccepted(t *testing.T) {
 	}{
 		{"5f", until, `id is "5f": use the 32 hexadecimal digits from the list`, 400},
 		{strings.Repeat("0", 32), until, `there is no suggestion for this key of "api": list the suggestions again`, 404},
-		{id, "2020-01-01T00:00:00Z", "until is 2020-01-01T00:00:00Z: it is past", 400},
+		{id, "2020-01-01T00:00:00Z", "until is 2020-01-01T00:00:00Z, which is past: use a later time", 400},
 	} {
 		w := a.ask("POST", "/v1/suggestions", `{"limit":"api","id":"`+c.id+`","until":"`+c.until+`","reason":"a launch"}`)
 		require.Equal(t, c.status, w.Code)

@@ -82,7 +82,7 @@ func TestProxiesObeySwitches(t *testing.T) {
 func TestInvalidSwitchIsRefused(t *testing.T) {
 	a := newTestAPI(t)
 	for body, want := range map[string]string{
-		`{"rule":"api","mode":"on","until":"2001-01-01T00:00:00Z"}`: `mode is \"on\": use enforce, shadow, off, or a percentage of the keys, like 10%; until is 2001-01-01T00:00:00Z: it is past`,
+		`{"rule":"api","mode":"on","until":"2001-01-01T00:00:00Z"}`: `mode is \"on\": use enforce, shadow, off, or a percentage of the keys, like 10%; until is 2001-01-01T00:00:00Z, which is past: use a later time`,
 		`{"rule":"apy","mode":"off"}`:                               `there is no rule \"apy\": did you mean \"api\"?`,
 		`{"rule":"api"}`:                                            `field \"mode\" is missing`,
 	} {

@@ -84,11 +84,11 @@ func Header(field string) ClientAddress {
 func (c *ClientAddress) validate() error {
 	switch {
 	case c.rule != thePeer && c.field == "":
-		return fmt.Errorf("%w Options.Client: the name of its header field is empty", weir.ErrInvalid)
+		return fmt.Errorf("%w Options.Client: the name of the header field is empty: name a field, such as X-Forwarded-For", weir.ErrInvalid)
 	case c.rule == rightmostUntrusted && len(c.trusted) == 0 && !c.unix:
-		return fmt.Errorf("%w Options.Client: no network is trusted: name those of your proxies, use TrustUnix for one on a Unix socket, or use RemoteAddr", weir.ErrInvalid)
+		return fmt.Errorf("%w Options.Client: no network is trusted: name the networks of your proxies, use TrustUnix for a proxy on a Unix socket, or use RemoteAddr", weir.ErrInvalid)
 	case c.rule != rightmostUntrusted && c.unix:
-		return fmt.Errorf("%w Options.Client: TrustUnix has no effect here: it is for RightmostUntrusted", weir.ErrInvalid)
+		return fmt.Errorf("%w Options.Client: TrustUnix has no effect here: use it with RightmostUntrusted, or leave it out", weir.ErrInvalid)
 	case c.rule == fromRight && c.n < 1:
 		return fmt.Errorf("%w Options.Client: FromRight(%d): use 1 for the rightmost address, or more", weir.ErrInvalid, c.n)
 	}

@@ -350,7 +350,7 @@ func TestRefusedRequestOccupiesNoPlace(t *testing.T) {
 		status = answer(h, get("/", next)).Code
 	}
 	require.Equal(t, 429, answer(h, get("/", refused)).Code)
-	require.Equal(t, 200, status, "nobody waits any more")
+	require.Equal(t, 200, status, "no request waits any more")
 }
 
 // On a real connection, a client that disconnects frees its place for the next request, even if

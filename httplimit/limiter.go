@@ -52,9 +52,9 @@ func (o *Options) validateFor(limit *weir.Limit) error {
 	case o.Critical != nil && limit.Keep == 0:
 		return fmt.Errorf("%w Options.Critical: limit %q keeps no units: set Limit.Keep, or leave Critical out", weir.ErrInvalid, limit.Name)
 	case o.MaxWaiting != 0 && o.Queue == 0:
-		return fmt.Errorf("%w Options.MaxWaiting: %d without Queue: no request waits: set Queue, or leave it out", weir.ErrInvalid, o.MaxWaiting)
+		return fmt.Errorf("%w Options.MaxWaiting: %d without Queue: no request waits: set Queue, or leave MaxWaiting out", weir.ErrInvalid, o.MaxWaiting)
 	case o.Queue < 0 || o.Queue > 0 && limit.Algorithm != weir.LeakyBucket && limit.Algorithm != weir.InFlight:
-		return fmt.Errorf("%w Options.Queue: %v with a limit that is a %v: use a positive time and a LeakyBucket or InFlight, or leave it out", weir.ErrInvalid, o.Queue, limit.Algorithm)
+		return fmt.Errorf("%w Options.Queue: %v with a limit that is a %v: use a positive time and a LeakyBucket or InFlight, or leave Queue out", weir.ErrInvalid, o.Queue, limit.Algorithm)
 	case settles && limit.Algorithm == weir.InFlight:
 		return fmt.Errorf("%w Options.Count, Reserve and Settle: %q is in_flight, whose units come back when the request ends: leave them out", weir.ErrInvalid, limit.Name)
 	case settles && o.Queue > 0:

@@ -157,7 +157,7 @@ func New(node *weir.Node, book *rules.Book, o Options) (*Middleware, error) {
 		return nil, fmt.Errorf("%w httplimit.New: node or book is nil: pass a Node that was started, and the Book that rules.Open returned", weir.ErrInvalid)
 	}
 	if o.Key != nil || o.Queue != 0 {
-		return nil, fmt.Errorf("%w Options.Key and Queue: rules have their own: use ByLimiter, or leave both out", weir.ErrInvalid)
+		return nil, fmt.Errorf("%w Options.Key and Queue: rules have keys and queues of their own: use ByLimiter, or leave both out", weir.ErrInvalid)
 	}
 	return newMiddleware(&Middleware{node: node, book: book, o: o})
 }

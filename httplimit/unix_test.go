@@ -102,7 +102,7 @@ func TestTrustUnixIsRefusedWithoutEffect(t *testing.T) {
 	c := RightmostUntrusted("X-Forwarded-For").TrustUnix()
 	require.NoError(t, c.Validate())
 	c = RightmostUntrusted("X-Forwarded-For")
-	require.ErrorContains(t, c.Validate(), "TrustUnix for one on a Unix socket")
+	require.ErrorContains(t, c.Validate(), "TrustUnix for a proxy on a Unix socket")
 }
 
 // There is no warning about requests whose key does not need an address.

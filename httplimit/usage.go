@@ -3,6 +3,7 @@ package httplimit
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -177,7 +178,7 @@ func (m *Middleware) callerOf(r *http.Request) (rules.Request, error) {
 	q := r.URL.Query()
 	if !q.Has("path") {
 		if q.Has("method") {
-			return caller, fmt.Errorf("method without path: add path, or leave method out")
+			return caller, errors.New("the parameter method needs the parameter path: add path, or leave method out")
 		}
 		return caller, nil
 	}

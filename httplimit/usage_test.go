@@ -105,7 +105,7 @@ func TestUsageRefusesBadRequests(t *testing.T) {
 		{"GET", "?path=v1", "ann", 400, `path is \"v1\": use a path with its escapes, like /v1/items`},
 		{"GET", "?path=", "ann", 400, `path is \"\"`},
 		{"GET", "?path=/%25zz", "ann", 400, "path is"},
-		{"GET", "?method=GET", "ann", 400, "method without path"},
+		{"GET", "?method=GET", "ann", 400, "the parameter method needs the parameter path"},
 		{"GET", "", "mallory", 403, "denied"},
 	} {
 		r := httptest.NewRequest(c.method, "/usage"+c.query, nil)

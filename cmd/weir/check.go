@@ -19,7 +19,7 @@ import (
 // rulesCommand checks rules, or shows the rules that a request matches.
 type rulesCommand struct {
 	File    string     `arg:"" help:"a rules file, a directory of files *.yaml, or a URL"`
-	At      time.Time  `placeholder:"TIME" help:"the time for the times of the file, such as 2026-12-31T09:00:00Z; now by default"`
+	At      time.Time  `placeholder:"TIME" help:"the moment at which the times of the file are checked, such as 2026-12-31T09:00:00Z; now by default"`
 	Request string     `group:"request" placeholder:"'METHOD URL'" help:"the method and URL of the request, such as 'GET https://api.example.com/v1/items'"`
 	Header  []string   `group:"request" sep:"none" placeholder:"'NAME: VALUE'" help:"a header field of the request; may be repeated"`
 	IP      netip.Addr `group:"request" name:"ip" placeholder:"ADDRESS" help:"the address of the client"`

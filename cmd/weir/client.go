@@ -210,7 +210,7 @@ func (c *client) call(ctx context.Context, method, path string, question, into a
 			p.Detail = answer.Status
 		}
 		if answer.StatusCode == http.StatusUnauthorized && c.token == "" {
-			p.Detail += ": give -token_file the file with it"
+			p.Detail += ": set -token_file to the file with the token"
 		}
 		return nil, answer.StatusCode, errors.New(p.Detail)
 	}

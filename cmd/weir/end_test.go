@@ -93,7 +93,7 @@ func TestPendingChecksAreAnsweredDuringLeave(t *testing.T) {
 	begun := time.Now()
 	asked := halfAsk(t, p.addrs["checks"], checksToken)
 	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
-	wait(t, func() bool { return strings.Contains(p.out.String(), "msg=leaving") })
+	wait(t, func() bool { return strings.Contains(p.out.String(), "the node is leaving the cluster") })
 	// The node waits for a second, because the incomplete check has just arrived.
 	status, text, err := p.tryPost("/v1/take", `{"limit":"api/hourly","key":"v"}`)
 	if took := time.Since(begun); took > 800*time.Millisecond {
@@ -106,7 +106,7 @@ func TestPendingChecksAreAnsweredDuringLeave(t *testing.T) {
 	wait(t, p.endsChecks) // the check port closes first
 	status, text = get(t, "http://"+p.addrs["health"]+"/ready")
 	require.Equal(t, http.StatusServiceUnavailable, status)
-	require.Contains(t, text, "it leaves")
+	require.Contains(t, text, "the node is leaving")
 	status, _ = get(t, "http://"+p.addrs["health"]+"/live")
 	require.Equal(t, http.StatusOK, status)
 	_, err = health.NewHealthClient(conn).Check(t.Context(), &health.HealthCheckRequest{})
@@ -124,7 +124,7 @@ func TestSecondSignalEndsLeaveEarly(t *testing.T) {
 	p := start(t, dir, "-leave_within", "10m")
 	halfAsk(t, p.addrs["checks"], checksToken)
 	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
-	wait(t, func() bool { return strings.Contains(p.out.String(), "msg=leaving") })
+	wait(t, func() bool { return strings.Contains(p.out.String(), "the node is leaving the cluster") })
 	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
 	var exit *exec.ExitError
 	require.ErrorAs(t, p.Wait(), &exit)

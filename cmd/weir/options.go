@@ -233,7 +233,7 @@ func (o *serveOptions) Validate() error {
 	}
 	guarded := o.ChecksTokens != "" || o.HTTPTLS.CA != "" || private(o.Checks)
 	refuse(o.Checks != "" && !guarded, "-checks is %s, which other machines reach: give -checks_tokens a file with tokens, or -http_tls the certificates that sign those of clients", o.Checks)
-	refuse(o.Usage != nil && (o.Checks == "" || o.Rules == ""), "-usage without -checks and -rules: they have the address and the limits")
+	refuse(o.Usage != nil && (o.Checks == "" || o.Rules == ""), "-usage needs -checks, which has the address, and -rules, which has the limits: set both, or leave -usage out")
 	refuse(o.Rules == "" && (o.RulesCache != "" || o.RulesPoll != 0 || o.RulesToken != ""), "-rules is missing: name the file, the directory or the URL that has the rules")
 	refuse(o.LogFormat != "text" && o.LogFormat != "json", "-log_format is %q: use text or json", o.LogFormat)
 	refuse(o.Audit == "" && (o.AuditSample != 0 || o.AuditKeys || o.AuditClients), "-audit is missing: name the file that records are appended to")

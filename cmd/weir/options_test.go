@@ -31,7 +31,7 @@ func TestWrongCommandLineNamesRemedy(t *testing.T) {
 		{"-envoy_partition open", `--envoy_partition: `},
 		{"-checks :8080", "give -checks_tokens a file with tokens"},
 		{"-checks 192.0.2.1:8080", "-checks is 192.0.2.1:8080, which other machines reach"},
-		{"-usage user=X-User", "-usage without -checks and -rules"},
+		{"-usage user=X-User", "-usage needs -checks"},
 		{"-rules_cache f", "-rules is missing: name the file, the directory or the URL"},
 		{"-rules f -usage user", `--usage: "user" is not FIELD=HEADER: use user, api_key, tier or client with a header field, or hops with a number`},
 		{"-rules f -usage key=X", `"key=X" is not FIELD=HEADER`},

@@ -25,9 +25,9 @@ type overrideCommand struct {
 
 // controlling are the flags of commands that set a value on all nodes until its end.
 type controlling struct {
-	For    time.Duration `help:"time until its end; no end if 0"`
-	By     string        `help:"its author, for the log"`
-	Reason string        `help:"its reason, for the log"`
+	For    time.Duration `help:"time for which the change is in force; without an end if 0"`
+	By     string        `help:"author of the change, for the log"`
+	Reason string        `help:"reason for the change, for the log"`
 }
 
 // control is the part of a request that has the values of controlling.

@@ -12,8 +12,8 @@ import (
 type putCommand struct {
 	asking
 	File   string `arg:"" help:"a rules file, or a directory or URL of rules, with a higher version than the rules in force"`
-	By     string `help:"its author, for the log"`
-	Reason string `help:"its reason, for the log"`
+	By     string `help:"author of the rules, for the log"`
+	Reason string `help:"reason for the rules, for the log"`
 }
 
 // Help shows a use.

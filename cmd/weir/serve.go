@@ -167,7 +167,7 @@ func runServe(ctx, atOnce context.Context, o *serveOptions, log *slog.Logger) (e
 			return err
 		}
 	}
-	log.Info("serving", "checks", s.addrs["checks"], "admin", s.addrs["admin"], "health", s.addrs["health"], "envoy", s.addrs["envoy"])
+	log.Info("the node serves requests", "checks", s.addrs["checks"], "admin", s.addrs["admin"], "health", s.addrs["health"], "envoy", s.addrs["envoy"])
 	if o.ready != nil {
 		o.ready(s)
 	}
@@ -178,7 +178,7 @@ func runServe(ctx, atOnce context.Context, o *serveOptions, log *slog.Logger) (e
 	}
 	s.leaving.Store(true)
 	s.drain()
-	log.Info("leaving", "within", o.LeaveWithin.String())
+	log.Info("the node is leaving the cluster", "within", o.LeaveWithin.String())
 	now, part := time.Now(), func(part float64) time.Duration { return time.Duration(part * float64(o.LeaveWithin)) }
 	leaveBy = now.Add(o.LeaveWithin)
 	ctx, cancel := context.WithDeadline(atOnce, now.Add(part(answerPart)))
@@ -298,7 +298,7 @@ func (s *served) health(o *serveOptions, book *rules.Book, denials *auditLog, lo
 	ready := admin.Readiness(s.node)
 	health.HandleFunc("GET /ready", func(w http.ResponseWriter, r *http.Request) {
 		if s.leaving.Load() {
-			http.Error(w, "not ready: it leaves", http.StatusServiceUnavailable)
+			http.Error(w, "not ready: the node is leaving", http.StatusServiceUnavailable)
 			return
 		}
 		ready.ServeHTTP(w, r)

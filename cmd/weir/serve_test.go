@@ -98,7 +98,7 @@ func folder(t *testing.T) string {
 const eventually = time.Minute
 
 // servesAt matches the log line with the addresses of the ports.
-var servesAt = regexp.MustCompile(`msg=serving checks=(\S+) admin=(\S+) health=(\S+) envoy=(\S+)`)
+var servesAt = regexp.MustCompile(`msg="the node serves requests" checks=(\S+) admin=(\S+) health=(\S+) envoy=(\S+)`)
 
 func start(t *testing.T, dir string, args ...string) *process {
 	t.Helper()
@@ -513,8 +513,8 @@ func TestDurationsInJSONLogsAreText(t *testing.T) {
 	p.Stderr = &p.out
 	require.NoError(t, p.Start())
 	t.Cleanup(func() { _ = p.Process.Kill() })
-	wait(t, func() bool { return strings.Contains(p.out.String(), `"msg":"serving"`) })
+	wait(t, func() bool { return strings.Contains(p.out.String(), `"msg":"the node serves requests"`) })
 	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
 	require.NoError(t, p.Wait())
-	require.Regexp(t, `(?m)^\{.*"msg":"leaving".*"within":"1m1.5s".*\}$`, p.out.String())
+	require.Regexp(t, `(?m)^\{.*"msg":"the node is leaving the cluster".*"within":"1m1.5s".*\}$`, p.out.String())
 }

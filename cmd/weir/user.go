@@ -49,7 +49,7 @@ func (q *userCommand) Validate() error {
 	case changes > 1:
 		return errors.New("several changes are set: use one of -reset, -block, -unblock, -multiply and -restore")
 	case q.isSet() && !q.Block && q.Multiply == nil:
-		return errors.New("-for, -by or -reason is set without -block or -multiply")
+		return errors.New("-for, -by or -reason is set without -block or -multiply: leave these out")
 	}
 	return q.checkEnd()
 }

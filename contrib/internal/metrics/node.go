@@ -166,7 +166,7 @@ var ofNode = []Family[NodeStats]{
 				}
 			}
 		}},
-	split("weir_cluster_faults_total", "Requests that were not answered in time, answers that arrived too late, and messages dropped because a queue was full or they were too long.", Counter, "kind",
+	split("weir_cluster_faults_total", "Requests that were not answered in time, answers that arrived too late, and messages dropped because a queue was full or the message was too long.", Counter, "kind",
 		func(s *NodeStats) map[string]uint64 {
 			return map[string]uint64{"timeout": s.Cluster.Timeouts, "late": s.Cluster.Late, "dropped": s.Cluster.Dropped}
 		}),

@@ -67,7 +67,7 @@ var ofBook = []Family[rules.BookStats]{
 		}},
 	gauge("weir_rules_in_force", "1 if the current rules are in force. 0 if the text of the source was refused, unreadable or missing, or if a published text cannot be in force.", func(s *rules.BookStats) bool { return s.LastError == nil && s.RefusedText == nil }),
 	split("weir_rules_blocked_total", "Requests that were refused because their client or key is blocked, by the kind of the block: ip, user, api_key or key.", Counter, "kind", func(s *rules.BookStats) map[string]uint64 { return s.Blocked }),
-	split("weir_rule_warnings_total", "Admitted requests that were warned, by rule, because they used a limit up to the part in warn.", Counter, "rule", func(s *rules.BookStats) map[string]uint64 { return s.Warnings }),
+	split("weir_rule_warnings_total", "Admitted requests that were warned, by rule, because at least the part of a limit in warn was used.", Counter, "rule", func(s *rules.BookStats) map[string]uint64 { return s.Warnings }),
 	gauge("weir_rules_suggestions", "Suggestions to raise the limits of keys that are denied steadily. It is equal on all nodes.", func(s *rules.BookStats) int { return s.Suggestions }),
 	{Name: "weir_rule_factor", Help: "The factor of the numbers of a rule with adapt. It is equal on all nodes, and 1 if the numbers are those of the file.",
 		Kind: Gauge, Labels: []string{"rule"}, Read: func(s *rules.BookStats, emit Emit) {

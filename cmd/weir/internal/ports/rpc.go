@@ -136,10 +136,10 @@ func (p *Port) stream(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInf
 	defer p.rpcs.streams.Add(-1)
 	each, all := c.streams.Add(1), p.rpcs.streams.Add(1)
 	if each > streamsEach {
-		return status.Errorf(codes.ResourceExhausted, "this connection has %d streams already, as many as it may: end one", streamsEach)
+		return status.Errorf(codes.ResourceExhausted, "this connection already has the maximum of %d streams: end one", streamsEach)
 	}
 	if all > maxStreams {
-		return status.Errorf(codes.ResourceExhausted, "%d streams are open, as many as may be: try again later", maxStreams)
+		return status.Errorf(codes.ResourceExhausted, "the maximum of %d streams is open: try again later", maxStreams)
 	}
 	return handle(srv, stream)
 }

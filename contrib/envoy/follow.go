@@ -91,7 +91,7 @@ func (s *Service) follow(ctx context.Context, conn grpc.ClientConnInterface, nod
 }
 
 // configOf returns the Config of a response. Several resources may have the same domain
-// only if merges is set.
+// only if the argument merges is set.
 func configOf(answer *discovery.DiscoveryResponse, merges bool) (*Config, error) {
 	if t := answer.GetTypeUrl(); t != configType {
 		return nil, fmt.Errorf("the type of the resources is %q: only %s is accepted", t, configType)

@@ -239,8 +239,8 @@ func byNode(entries []snapshot.Entry) (nodes [][]snapshot.Entry) {
 }
 
 // clean aborts all uploads of the node that has saved a snapshot, and removes the
-// snapshots of this node except for the two newest. older contains the earlier snapshots
-// of the node. If all of this succeeds and a sweep is due, clean also calls sweep.
+// snapshots of this node except for the two newest. The argument older has the earlier
+// snapshots of the node. If all of this succeeds and a sweep is due, clean also calls sweep.
 func (b *Bucket) clean(ctx context.Context, saved string, older []snapshot.Entry, escaped string) error {
 	errs := []error{b.abortUploads(ctx, escaped+"/", time.Time{})}
 	for _, e := range older[min(generations-1, len(older)):] {
@@ -256,8 +256,8 @@ func (b *Bucket) clean(ctx context.Context, saved string, older []snapshot.Entry
 }
 
 // sweep removes the snapshots of nodes that have saved no snapshot for keepFor, and aborts
-// uploads that are older than sweepEvery. Both times end when the server stored the snapshot
-// saved, so that the clock of this machine does not matter.
+// uploads that are older than sweepEvery. Both times are measured up to the moment at which the
+// server stored the snapshot saved, so that the clock of this machine does not matter.
 func (b *Bucket) sweep(ctx context.Context, saved string) error {
 	entries, err := b.List(ctx)
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 
 const (
 	suffix = ".snapshot"
-	// generationDigits is the number of digits of the largest generation.
+	// generationDigits is the number of digits of a generation in a key. It suffices for every
+	// uint64.
 	generationDigits = 20
 	// maxEscaped bounds a name for servers that store objects as files.
 	maxEscaped = 255

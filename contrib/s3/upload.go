@@ -30,8 +30,8 @@ type upload struct {
 	err   error // the first error, which all later Writes return
 }
 
-// upload creates an object from the data that the function write writes. If that fails, upload
-// aborts it, within cleanupTimeout and before the deadline of the context whole.
+// upload creates an object from the data that the function write writes. A failed upload is
+// aborted within cleanupTimeout, and before the deadline of the context whole.
 func (b *Bucket) upload(ctx, whole context.Context, key string, write func(w io.Writer) error) error {
 	u := &upload{Bucket: b, ctx: ctx, key: key, token: rand.Text(), part: make([]byte, 0, b.partBytes), left: b.maxBytes}
 	complete := false

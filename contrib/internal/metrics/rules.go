@@ -27,8 +27,8 @@ var ofRules = []Family[RuleDenials]{
 		}},
 }
 
-// Denials contains the denials of a rule, and the denials that were not enforced because
-// of shadow mode.
+// Denials contains the numbers of the enforced denials of a rule, and of the denials of its
+// shadows.
 type Denials struct{ Enforced, Shadowed uint64 }
 
 // RuleDenials contains the denials of the rules in force.

@@ -89,7 +89,7 @@ func checkText(t *testing.T, text rules.Text, known string, version int) {
 	expect(t, text.Name != "" && text.Version != "" && text.Version != known, "name %q, version %q after %q", text.Name, text.Version, known)
 }
 
-// NextDuring calls Next, and calls change as soon as Next waits.
+// NextDuring calls Next, and calls the function change as soon as Next waits.
 func NextDuring(t *testing.T, source rules.Source, known string, change func()) (text rules.Text, err error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), lab.GiveUp)

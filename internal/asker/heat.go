@@ -8,7 +8,7 @@ import (
 )
 
 // heat records how often IDs were recently requested from other members, so that a node requests
-// leases only where they save requests. It records at most heatSets*heatWays IDs, in 256 KB, and
+// leases only for hot keys. It records at most heatSets*heatWays IDs, in 256 KB, and
 // costs some nanoseconds for each take that this node sends to the owner itself. Other checks do not use it.
 //
 // Each ID belongs to a set. The weight of past asks is halved every heatHalf ticks. If the set is

@@ -47,7 +47,7 @@ func TestFloodOfKeysHidesNoHotKey(t *testing.T) {
 		hot[i] = someID(rng)
 	}
 	found, asks, floods := 0, 0, 0
-	for i := range 400_000 { // within four seconds: each hot key 25 times a second, and three times as many keys that occur once
+	for i := range 400_000 { // for four seconds: 25 asks a second of each hot key, and 75,000 a second of keys that occur once
 		now += int64(10 * time.Microsecond)
 		if i%4 > 0 {
 			if h.recordAsk(someID(rng), now) > 0 {

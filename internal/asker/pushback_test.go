@@ -230,7 +230,7 @@ func TestCachedBanOutlastsOtherDenials(t *testing.T) {
 
 func TestCachedPauseKeepsLaterEnd(t *testing.T) {
 	a := &wire.Ask{ID: bucket.ID{Hi: 4, Lo: 9}, Limit: &tenAMinute, Units: 5, Pauses: true}
-	p := &pushbacks{number: neverReset} // no take has left the node yet
+	p := &pushbacks{number: neverReset} // the node has sent no take yet
 	for _, c := range []struct{ at, lasts, end time.Duration }{
 		{0, time.Minute, time.Minute},
 		{time.Second, 5 * time.Second, time.Minute},             // a shorter pause that this node begins

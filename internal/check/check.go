@@ -35,7 +35,7 @@ import (
 	"github.com/weir-go/weir/internal/stats"
 )
 
-// Config has the parts of a node through which its checks go.
+// Config contains the dependencies of Checks: settings, and the parts of a node.
 type Config struct {
 	Env     *env.Env
 	Timeout time.Duration // longest wait of a check for other members, before its extension for a delay that a member has reported

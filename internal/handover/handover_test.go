@@ -273,7 +273,7 @@ func TestJoinersThatMeetWaitForServingMember(t *testing.T) {
 	})
 }
 
-// If no member serves, a joiner serves once the leavers have sent all counts, however slow they are.
+// If no member serves, a joiner begins to serve after the leavers have sent all counts, even if they are slow.
 func TestJoinerWaitsForCountsOfLeaver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := weirtest.NewNetwork(1, weirtest.Link{Latency: 100 * time.Millisecond})

@@ -27,9 +27,9 @@ func (h *Handover) IsReady() bool {
 // Config.Join, or because it is a joiner and reaches no serving member. On a busy machine gossip
 // can arrive seconds before the first connection. If such a node were ready, a deploy would stop
 // the member with the counts before another member has replicas. awaitsJoin returns true for at
-// most JoinTimeout. Its first false is final: a name in Config.Join that resolved to this node alone
-// may later resolve to other nodes too, and a ready node must stay in service. Only the false of a joiner
-// that reaches all serving members is not final.
+// most JoinTimeout. After it has returned false, it does not return true again, because a name in Config.Join
+// that resolved to this node alone may later resolve to other nodes too, and a ready node must stay in service.
+// Only for a joiner that reaches all serving members, the result may become true again.
 func (h *Handover) awaitsJoin(v *view.View) bool {
 	if h.joined.Load() {
 		return false
@@ -51,9 +51,9 @@ func (h *Handover) age() time.Duration {
 	return time.Duration(h.cfg.Env.Monotonic() - h.created)
 }
 
-// UnjoinedTime returns for how long this node has counted alone since its start although Config.Join names
-// other nodes. It returns 0 if this node has met a member or has ended, or if Config.Join names no other node. The
-// argument c is the present state of the cluster.
+// UnjoinedTime returns how long this node has run and met no member, although Config.Join names other nodes. It
+// returns 0 if this node has met a member or has ended, or if Config.Join names no other node. The argument c is
+// the present state of the cluster.
 func (h *Handover) UnjoinedTime(c *cluster.Stats) time.Duration {
 	if h.View().Met != 0 || len(c.Unanswered) == 0 || h.cfg.Env.Ended() {
 		return 0

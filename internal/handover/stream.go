@@ -140,7 +140,7 @@ func (h *Handover) Run() {
 // Stir ends the rest of Run, and does not block.
 func (h *Handover) Stir() { env.Signal(h.stirred) }
 
-// sweep makes the stream forget old resets, and tallies whose units have recovered. It calls
+// sweep removes old resets from the stream, and the tallies whose units have recovered. It calls
 // Sweep once for each collectEvery in the given time, but at least once and at most maxSweeps
 // times.
 func (h *Handover) sweep(since time.Duration) {

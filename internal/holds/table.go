@@ -306,7 +306,7 @@ func (t *table) look(shard int, v *view.View, now, since int64, found *found) (d
 				continue
 			}
 		case s.isExpired(s.next, now):
-			s.remove(s.next) // moves the last entry to this place, so next stays
+			s.remove(s.next) // moves the last entry to this place, which is visited next
 			end--
 			continue
 		case s.renewed(s.next) < since:

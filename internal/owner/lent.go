@@ -10,8 +10,8 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// lent records the lent units that borrowers may not have spent yet. This node has lent them from counts over
-// which it has authority. Such units can cause a denial although they are returned
+// lent records the lent units that borrowers may not have spent yet. This node has authority over the counts from
+// which it has lent them. Such units can cause a denial although they are returned
 // later, and a refund must not treat them as usage. No other information about a lease is recorded:
 // the count includes the units from the time at which they are lent, and the replicas include them
 // once the change is sent.
@@ -154,8 +154,8 @@ func (s *lentSet) endLease(a *wire.Ask, steady int64) bool {
 	return false
 }
 
-// reset forgets the lent units of an ID. Units that borrowers still spend from these leases do not
-// count. The caller must hold s.mu.
+// reset forgets the lent units of an ID. Units that borrowers still spend from these leases are not
+// counted. The caller must hold s.mu.
 func (s *lentSet) reset(id bucket.ID) {
 	for i := range s.entries {
 		if c := &s.entries[i]; c.id == id {

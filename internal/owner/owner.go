@@ -189,10 +189,10 @@ func (o *Owner) applyGlobal(op wire.Op, a *wire.Ask, now int64, r *wire.Result) 
 	}
 }
 
-// refund refunds the units of a receipt. Units that a node granted without authority may be counted
-// in addition to a count that has arrived since, whose windows or log entries begin at other times.
-// Such units are refunded from the newest units, as long as they count. Units that were granted
-// before a reset are no longer part of the count, and are not refunded.
+// refund refunds the units of a receipt. If a node granted the units without authority, the count of another
+// member may have arrived since, and its windows or log entries begin at other times. Such units are refunded
+// from the newest units, as long as they count. Units that were granted before a reset are no longer part of the
+// count, and are not refunded.
 func (o *Owner) refund(a *wire.Ask, l *bucket.Limit, now int64) {
 	lent := o.lent.leaseOf(a.ID, o.clock.MonotonicAt(now))
 	lock, wasReset := o.resetSince(a, now)

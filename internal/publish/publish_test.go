@@ -99,7 +99,7 @@ func (c *circle) formatValues(i int) (s string) {
 	return s
 }
 
-// peer is a node as seen by another node.
+// peer passes the messages of one node to another node.
 type peer struct {
 	cluster.Peer
 	c        *circle

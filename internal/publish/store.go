@@ -167,7 +167,7 @@ func (s *Store) accepts(p *entry, latest uint64) bool {
 	return known && p.Version-1 <= held.Version
 }
 
-// insert merges entries that have an accepted version. The caller must hold s.mu.
+// insert merges entries that accepts has accepted. The caller must hold s.mu.
 func (s *Store) insert(list []entry, now int64) (news []entry) {
 	digests, revision, dropped := s.digests, s.revision, s.dropped
 	for _, p := range list {

@@ -7,7 +7,7 @@ import (
 	"github.com/weir-go/weir/bucket"
 )
 
-// mostContenders is the maximum length of a Contenders. Nodes beyond that are served whenever there
+// mostContenders is the maximum length of a Contenders. Further nodes are served whenever there
 // is room, in no particular order.
 const mostContenders = 1 << 12
 
@@ -92,7 +92,7 @@ func (c *Contenders) Leave(id bucket.ID, t Ticket) {
 }
 
 // Sweep visits at most n counts and deletes their expired contenders. The counts differ from call to call,
-// because a map has no order. Sweep returns the visited counts without remaining contenders.
+// because a map has no order. Sweep returns the visited counts that have no contenders left.
 func (c *Contenders) Sweep(n int, now int64) (empty []bucket.ID) {
 	for id := range c.byID {
 		if n--; n < 0 {

@@ -160,7 +160,7 @@ func (l *Queues) drive(ctx context.Context, x *queue, w *waiter, a *wire.Ask) {
 		}
 		units, wait := x.nextAsk(now)
 		if wait <= 0 && l.askFor(ctx, x, a, units, now) {
-			wait = wire.MaxAskPause // the response wakes the driver before
+			wait = wire.MaxAskPause // the response wakes the driver earlier
 		} else if wait <= 0 {
 			wait = Tick // too many goroutines run
 		}
@@ -218,7 +218,7 @@ func (x *queue) end(w *waiter, o outcome) {
 	env.Signal(w.first) // the waiter may be driving the queue
 }
 
-// refuse ends a waiter with err. The owner may have counted the units of the waiter as waiting, so
+// refuse ends the wait of w with the error err. The owner may have counted the units of the waiter as waiting, so
 // the queue notifies the owner.
 func (x *queue) refuse(w *waiter, r *wire.Result, err error) {
 	denial := *r

@@ -114,7 +114,7 @@ type Stats struct {
 	Foreign  int           // nodes of other clusters or regions that write to the same place
 	Saved    uint64        // snapshots that were written
 	Failures uint64        // snapshots that could not be written
-	Error    string        // of the last failure; empty if a snapshot was written since
+	Error    string        // text of the last failure; empty if a snapshot was written since
 	Age      time.Duration // time since the beginning of the last snapshot that was written; 0 if none was written
 	Took     time.Duration // duration of writing the last snapshot
 	Bytes    int64         // size of the last snapshot
@@ -141,8 +141,8 @@ func (s *Snapshots) Stats() Stats {
 	return stats
 }
 
-// Loading reports whether loading has not finished. Until then, this node may admit units that
-// were admitted before all nodes stopped.
+// Loading reports whether this node has not loaded all snapshots yet. Until it has, this node may admit units
+// that were admitted before all nodes stopped.
 func (s *Snapshots) Loading() bool { return s.loading.Load() }
 
 // Begin starts to load the snapshots of all nodes, and to write snapshots after that. It returns when all

@@ -30,7 +30,7 @@ func LatencyBounds() []time.Duration { return slices.Clone(bounds[:]) }
 // histogram counts durations. Usually only one check in 64 is measured, so the counters need no
 // stripes.
 type histogram struct {
-	buckets [len(bounds) + 1]atomic.Uint64 // not cumulative; the last bucket counts longer durations
+	buckets [len(bounds) + 1]atomic.Uint64 // not cumulative; the last bucket counts the durations above all bounds
 	sum     atomic.Int64
 }
 

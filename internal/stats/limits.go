@@ -31,7 +31,7 @@ const (
 // Outcomes counts decisions.
 type Outcomes struct{ Allowed, Denied uint64 }
 
-// Limits contains the counters of decisions by the names of limits. The zero Limits has counted no
+// Limits contains the counters of the limits of a node, by name. The zero Limits has counted no
 // decision.
 type Limits struct {
 	// WithoutOwner, unless it is nil, is called after each decision without the owner of the key. It is not
@@ -45,7 +45,7 @@ type Limits struct {
 	uncounted Limit // the counters of the name Uncounted, which no method reads
 }
 
-// Limit counts the decisions of all limits of one name. It is striped by the hash of the
+// Limit counts the decisions of all limits that have the same name. It is striped by the hash of the
 // key, so that checks of different keys do not share a cache line.
 type Limit struct {
 	stripes      [stripes]stripe

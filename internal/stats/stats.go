@@ -53,6 +53,6 @@ func (m *Meters) RecordDuration(source wire.Source, took time.Duration, weight u
 	m.latencies[source].add(took, weight)
 }
 
-// Latency returns the durations of the decisions of a source. If no decision was measured, Count
-// is 0.
+// Latency returns the distribution of the durations of decisions with the given source. If no decision was
+// measured, Count is 0.
 func (m *Meters) Latency(source wire.Source) Latency { return m.latencies[source].latency() }

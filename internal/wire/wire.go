@@ -230,7 +230,7 @@ func NumbersHash(l *bucket.Limit) uint64 {
 	return h
 }
 
-// Allowed reports whether every ask was allowed, except shadows.
+// Allowed reports whether every ask that is not a shadow was allowed.
 func Allowed(asks []Ask, results []Result) bool {
 	for i := range results {
 		if !results[i].Allowed && !asks[i].Shadow {

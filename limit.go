@@ -137,7 +137,7 @@ func (l Limit) Validate() error {
 	return err
 }
 
-// check validates the limit, and returns the zone of its Calendar, which is read from a file.
+// check validates the limit, and returns the zone of its Calendar from the time zone database.
 func (l *Limit) check() (*time.Location, error) {
 	zone, errs := l.declared().Check()
 	return zone, invalid("Limit", errs...)

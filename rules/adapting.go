@@ -29,11 +29,11 @@ import (
 
 const (
 	adaptEvery = 250 * time.Millisecond // time from the end of a call of run to the next call, if a rule has requests
-	adaptIdle  = time.Second            // time from the end of a call of run to the next call, if no rule has requests
+	adaptIdle  = time.Second            // the same time, if no rule has requests
 	factorTerm = time.Hour              // the time after which a published factor ends; while the rule has requests, the factor is published again after half of this time
 )
 
-// newMeasureLimit returns the limit of the counts of measurements, which denies nothing. The Rate is
+// newMeasureLimit returns the limit of the counts of measurements. The limit denies nothing, because the Rate is
 // never reached in a window of ten minutes.
 func newMeasureLimit() weir.Limit {
 	return weir.Limit{Name: stats.Uncounted, Algorithm: weir.FixedWindow, Rate: 1e12, Per: 10 * time.Minute, Partition: weir.FailOpen, NoLeases: true}
@@ -133,7 +133,7 @@ func (a *adapter) run(ctx context.Context) (next time.Duration) {
 }
 
 // isDecider reports whether this node decides the factor of a rule. The decider is the owner of the first count,
-// which reads this count without a message. If the owner is not serving, the decider is another member.
+// because the owner reads this count without a message. If the owner is not serving, the decider is another member.
 func (a *adapter) isDecider(rule string, serving []weir.Member) bool {
 	owner := a.limiter.Owner(measureKey(rule, 0)).Name
 	if at := slices.IndexFunc(serving, func(m weir.Member) bool { return m.Name == owner }); at >= 0 {
@@ -194,7 +194,7 @@ func (a *adapter) read(ctx context.Context, rule string, d *decision) (sample ad
 	return sum.sample(), ok
 }
 
-// decide computes the factor of a rule, and publishes it if its whole percentage has changed. While the rule has
+// decide computes the factor of a rule, and publishes it if it has changed in whole percent. While the rule has
 // requests, decide also publishes an unchanged factor again once less than half of its term is left. A side
 // without a majority publishes low versions, so that the value of the majority replaces its values after the split.
 func (a *adapter) decide(ctx context.Context, r *Rule, d *decision, hasMajority bool) {

@@ -15,7 +15,7 @@ const (
 	minBan        = time.Second
 )
 
-// ban reads the ban of a rule. It returns the zero Ban if there is none, or if it has an error.
+// ban reads the ban of a rule. It returns the zero Ban if the rule has no ban, or a ban with an error.
 func (p *parser) ban(v strictyaml.Value) (b weir.Ban) {
 	if !v.Present() {
 		return b
@@ -42,8 +42,8 @@ func (p *parser) ban(v strictyaml.Value) (b weir.Ban) {
 	return b
 }
 
-// checkBan reports an error for a ban in a rule that has no use for it, or in which it would hit other
-// clients than the denied client.
+// checkBan reports an error for a ban in a rule whose denials ban no key, or in which the ban would hit
+// other clients than the denied client.
 func (p *parser) checkBan(r *Rule, v strictyaml.Value, isShadow bool) {
 	refuse(v,
 		conflict{r.key.isGlobal(), "ban in a rule with key global: use a key that names a client, because the ban would hit all clients"},

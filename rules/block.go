@@ -16,7 +16,7 @@ type Block struct {
 	Kind    BlockKind    `json:"-"`
 	Network netip.Prefix `json:"-"` // addresses of a BlockIP; for a single address, the prefix has all of its bits
 	Rule    string       `json:"-"` // name of the rule of BlockKey
-	ID      [16]byte     `json:"-"` // the keyed hash of a user, an API key or a key that an operator blocked, whose text is never published
+	ID      [16]byte     `json:"-"` // for a user, an API key or a key that an operator blocked: its keyed hash, because the text is never published
 }
 
 // BlockKind is the kind of the clients or keys that a Block refuses.

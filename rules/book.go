@@ -64,9 +64,10 @@ type BookOptions struct {
 	Logger *slog.Logger  // slog.Default if nil. The Logger never receives a key
 	Poll   time.Duration // interval at which Open reads the file even if no event reports a change; 5 s if zero
 
-	// Cache is a file, of mode 0600, in which the Book keeps the last text from its source that was in force, and
-	// beside it the last published text. A Book starts with the text of the cache if the first text of the source
-	// is invalid or has a lower version, or cannot be read within 5 s. Each Book needs its own file. No cache if empty.
+	// Cache is a file, of mode 0600, in which the Book keeps the last text from its source that was in force. A
+	// second file beside it has the last published text. A Book starts with the text of the cache if the first text
+	// of the source is invalid or has a lower version, or cannot be read within 5 s. Each Book needs its own file. If
+	// Cache is empty, there is no cache.
 	Cache string
 }
 

@@ -21,10 +21,10 @@ func (s *Set) MatchCaller(r *Request, dst []*Rule) []*Rule {
 	return dst
 }
 
-// OwnKey returns the key of a request under the rule if it identifies the caller: each part is the address,
-// user or API key of the caller, or the address in place of these. If ok is false, other callers may have the
-// same key, such as with global, or the caller may choose it, as with a header field, or the rule does not
-// apply because the request lacks a part of the key.
+// OwnKey returns the key of a request under the rule if the key identifies the caller: each part is the address,
+// user or API key of the caller, or the address in place of a missing user or API key. ok is false if other
+// callers may have the same key, such as with global, if the caller may choose the key, as with a header field, or
+// if the rule does not apply because the request lacks a part of the key.
 func (r *Rule) OwnKey(req *Request) (key string, ok bool) {
 	for _, p := range r.key.parts {
 		text := ""

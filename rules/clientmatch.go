@@ -8,8 +8,8 @@ import (
 )
 
 // Clients is a condition on the client of a request. An empty field is ignored. A request meets the
-// condition if each other field contains the address, user or API key of the client. A request
-// that lacks the address, user or API key does not meet that field.
+// condition if each field that is not empty contains the address, user or API key of the client. A
+// request without an address, user or API key does not meet the field for it.
 type Clients struct {
 	Networks []netip.Prefix
 	Users    []string
@@ -20,7 +20,7 @@ type Clients struct {
 	keys     map[string]bool // the set of apiKeys
 }
 
-// APIKeys returns the number of API keys that meet the condition, or 0 if it ignores API keys.
+// APIKeys returns the number of API keys that meet the condition, or 0 if the condition ignores API keys.
 func (c *Clients) APIKeys() int { return len(c.apiKeys) }
 
 func (c *Clients) isEmpty() bool { return len(c.Networks)+len(c.Users)+len(c.apiKeys) == 0 }

@@ -54,7 +54,7 @@ var controlKinds = [...]controlKind{
 
 func (c *Control) control() *Control { return c }
 
-// untilText returns c.Until as the text of log lines and errors: a time in UTC, or "forever" if it is zero.
+// untilText returns c.Until as text for log lines and errors: a time in UTC, or "forever" if c.Until is zero.
 func (c *Control) untilText() string {
 	if c.Until.IsZero() {
 		return "forever"

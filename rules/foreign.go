@@ -25,7 +25,7 @@ func textOf(v strictyaml.Value) (text string, exact bool) {
 }
 
 // patternIn returns the part of a text that other products read as a pattern, and the kind of
-// the pattern. It returns empty strings if there is none.
+// the pattern. It returns empty strings if the text has no such part.
 func patternIn(text string) (part, meaning string) {
 	if part, as := patternAtStart(text); part != "" {
 		return part, as
@@ -66,8 +66,8 @@ func patternIn(text string) (part, meaning string) {
 }
 
 // patternAtStart returns the prefix of a text that other products read as the beginning of a
-// pattern, and the kind of the pattern. It returns empty strings for a text of a single
-// character.
+// pattern, and the kind of the pattern. It returns empty strings if the text has no such prefix,
+// or is a single character.
 func patternAtStart(text string) (part, as string) {
 	for _, is := range [...]struct{ prefix, as, before string }{
 		{"!", "a negation", ""}, {"=~", "a regular expression", ""}, {"~", "a regular expression", ""}, {"^", "a regular expression", ""},

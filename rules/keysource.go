@@ -8,9 +8,9 @@ import (
 	"github.com/weir-go/weir/internal/httpread"
 )
 
-// The values below are chosen by clients. A client that sends one value to the limiter and another to
-// the server would have a second count. So a value is ambiguous, and no value is read, if servers are
-// known to find several values. Values that some servers treat as equal are equal.
+// Clients choose the values that this file reads. A client that sends one value to the limiter and another
+// to the server would have a second count. So if servers are known to find several values, the value is
+// ambiguous, and none of them is used. Values that some servers treat as equal are equal here too.
 
 // Claims has the validated claims of a request, such as those of a token.
 type Claims interface {

@@ -7,9 +7,9 @@ import (
 	"io/fs"
 )
 
-// load puts a text of the source in force, or returns the reason why it cannot. If the text is the same
-// as in the last call, load only restores the LastError of that call, and returns nil. If it is the same
-// as the last text of the source that was put in force, load only clears LastError.
+// load puts a text of the source in force, or returns the reason why it cannot. If the text equals that of
+// the last call, load only restores the LastError of that call, and returns nil. If the text equals the last
+// text of the source that was put in force, load only clears LastError.
 func (b *Book) load(text Text) error {
 	hash := hashOf(text.Bytes)
 	b.mu.Lock()
@@ -51,7 +51,7 @@ func (b *Book) noteText(hash string, err error) {
 	}
 }
 
-// noteUnread records that the source cannot be read now. It logs an error unless that is the LastError already.
+// noteUnread records that the source cannot be read now. It logs err unless LastError has the same text.
 func (b *Book) noteUnread(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

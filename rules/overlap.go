@@ -7,8 +7,8 @@ import (
 // MaxMet is the maximum number of limits that a request may meet: a node can decide on as many
 // together (weir.Node.AllowAll). Parse refuses a file if a request could meet more. A request
 // with several lines of a header field, or with a path whose escapes can be read in two ways,
-// meets the rules of all of these values. It can therefore meet more than MaxMet limits, and
-// Match stops one rule above MaxMet.
+// meets the rules for each line and for each reading. Such a request can therefore meet more than
+// MaxMet limits, and Match stops one rule above MaxMet.
 const MaxMet = 255
 
 // meetingCounter computes how many limits a request can meet.
@@ -23,7 +23,7 @@ func newMeetingCounter(tiers int) *meetingCounter {
 }
 
 // size returns the number of limits in the rules of a place, for each kind of request. It
-// assumes that a header field has a single value.
+// assumes that each header field of a request has a single line.
 func (c *meetingCounter) size(at *place) []int32 {
 	if sizes, known := c.sizes[at]; known {
 		return sizes

@@ -66,7 +66,7 @@ func (o *Override) applyTo(limit *Limit) weir.Limit {
 // override: the last writer wins. Override sets the fields Limit, ID and At of o. The override is in
 // force on this node at once, and on other nodes when it arrives there. The error is
 // weir.ErrInvalid if the limit does not exist, the key is too long, the override is invalid or the published
-// values are full, or that of weir.Node.Publish.
+// values are full, or an error of weir.Node.Publish.
 func (b *Book) Override(limit, key string, o Override) error {
 	_, id, err := b.Current().named(limit, key)
 	if err != nil {
@@ -96,7 +96,7 @@ func (b *Book) OverrideID(limit string, id [16]byte, o Override) error {
 }
 
 // Restore deletes the override of a key, on all nodes. Without an override, Restore does nothing.
-// The error is weir.ErrInvalid if the limit does not exist or the key is too long, or that of
+// The error is weir.ErrInvalid if the limit does not exist or the key is too long, or an error of
 // weir.Node.Publish.
 func (b *Book) Restore(limit, key string) error {
 	_, id, err := b.Current().named(limit, key)

@@ -23,7 +23,7 @@ type PublishedText struct {
 }
 
 const (
-	maxTexts    = 64          // maximum number of refused texts that are tried in a row
+	maxTexts    = 64          // maximum number of refused texts in a call of adoptHighest
 	orphanAfter = time.Minute // minimum age of chunks that are deleted because they have no head
 )
 

@@ -40,7 +40,7 @@ type Rule struct {
 	cost            cost
 	reserve         cost // only if estimates is true
 	estimates       bool
-	warn            float64   // Warn of the limits that have no warn of their own
+	warn            float64   // default of Limit.Warn, for limits without the field warn
 	denied          []*Denied // texts of denials, without a tier and in the order of Set.tiers; nil if the file has none
 }
 

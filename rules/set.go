@@ -111,7 +111,7 @@ func (s *Set) Limit(name string) (l *Limit, r *Rule, ok bool) {
 
 // Match appends to dst the rules that a request meets, in the order of the file. Match does not
 // append rules that are Off, and appends no rule at all if the request is exempt. Match ignores
-// Blocks, which callers ask first. Match stops one rule above MaxMet, because a node cannot decide
+// Blocks: callers call Block first. Match stops one rule above MaxMet, because a node cannot decide
 // on so many limits. If dst has the capacity, Match allocates only in these cases: the path is not
 // clean, or has escapes, a "#", or upper case that is ignored; the host has upper case; or a
 // header field of a rule has more than 16 lines.
@@ -194,8 +194,8 @@ func (s *Set) collect(m *match, paths []lookup) {
 	slices.SortFunc(m.dst[m.from:], func(a, b *Rule) int { return a.Index - b.Index })
 }
 
-// treesAbove returns the trees of the wildcards that include a host. The wildcards bound the number
-// of labels that it reads.
+// treesAbove returns the trees of the wildcards that include a host. It reads at most as many labels of
+// the host as the longest wildcard has.
 func (s *Set) treesAbove(host string) iter.Seq[*tree] {
 	return func(yield func(*tree) bool) {
 		end := len(host)

@@ -2,10 +2,10 @@ package rules
 
 import "time"
 
-// Single returns a Rule without a file. Every request meets it and costs a unit. The Rule has a
-// Queue and no Limits. Its key is the address of the client or, if byUser is true, the User of
-// the request. If byUser is true, the key of a request without a User is its address, and no
-// User can have the same key.
+// Single returns a Rule without a file. Every request meets the Rule and costs a unit. The Rule has a
+// Queue and no Limits. The key of a request is the address of the client or, if byUser is true, the
+// User. If byUser is true, a request without a User has the address as its key, and no User can have
+// the same key.
 func Single(name string, byUser bool, queue time.Duration) *Rule {
 	r := &Rule{
 		Name: name, By: keyNames[fromClient], Cost: "1", Queue: queue, methods: everyMethod,

@@ -62,7 +62,7 @@ type counts struct {
 	limit  *Limit   // the limit with the numbers in force
 	open   uint64   // the open time windows for which limit has the numbers, a bit for each
 	first  []Count  // indexed by variant, without the variants of values
-	values sync.Map // a *Count for each variant of a value, keyed by Limit.full; made when a key first needs it, because there may be many
+	values sync.Map // a *Count for each variant of a value, keyed by the result of Limit.full; made when a key first needs it, because there may be many variants
 }
 
 // newCounts makes the Limiters of a limit, except for the variants of values.
@@ -99,8 +99,8 @@ func (c *counts) find(variant int) *Count {
 	return stored.(*Count)
 }
 
-// setCounts makes the Limiters of the limits whose numbers differ from those of the counts in s: the factor has
-// changed, or the open time windows. Counts in use continue with the new numbers.
+// setCounts makes new Limiters for each limit whose numbers have changed, because the factor has changed or a time
+// window has opened or closed. Counts in use continue with the new numbers.
 func (s *Snapshot) setCounts(node *weir.Node) {
 	s.counts = slices.Clone(s.counts) // s shares them with earlier Snapshots
 	for i, l := range s.limits {

@@ -39,7 +39,7 @@ type Source interface {
 type Text struct {
 	Name    string // name of the text in errors, like that of a file
 	Bytes   []byte // as Parse reads them: YAML or JSON of at most 1 MiB. The Book does not change them
-	Version string // version of the text in its source, such as a revision or a hash; not empty. It is not the field version of the text
+	Version string // version of the text in its source, such as a revision or a hash; not empty. This is not the field version of the rules
 }
 
 // SourceOptions configure a Source. The zero SourceOptions are valid.
@@ -127,9 +127,9 @@ func OpenSource(ctx context.Context, node *weir.Node, source Source, o BookOptio
 	return b, nil
 }
 
-// readFirst puts the text of the cache in force, and then the present text of the source, as a later text. It
-// returns the version of the text that the source had. The error is nil if either text is in force, unless ctx
-// is done and the text of the source is not in force.
+// readFirst puts the text of the cache in force, and then the present text of the source, as a later text. The
+// result known is the version of the text that the source returned. The error is nil if either text is in force,
+// except if ctx is done and the text of the source is not in force.
 func (b *Book) readFirst(ctx context.Context) (known string, err error) {
 	wait, uncached := firstWait, error(nil)
 	if b.cache != "" {

@@ -28,8 +28,8 @@ func isFragment(name string) bool {
 	return strings.HasSuffix(name, ".yaml") && !strings.HasPrefix(name, ".")
 }
 
-// readDir returns the text of the fragments in a directory, in the order of their names. It reads again if a
-// file disappears meanwhile.
+// readDir returns the text of the fragments in a directory, in the order of their names. It reads the directory
+// again if a file disappears meanwhile.
 func readDir(path string) (text []byte, err error) {
 	for range readings {
 		if text, err = readFragments(path); !errors.Is(err, fs.ErrNotExist) {
@@ -39,8 +39,8 @@ func readDir(path string) (text []byte, err error) {
 	return text, err
 }
 
-// readFragments reads the fragments of a directory. All files of a ConfigMap are in the directory to which
-// the symlink ..data leads, so that they are of one version. They are read there.
+// readFragments reads the fragments of a directory. All files of one version of a ConfigMap are in the directory
+// to which the symlink ..data leads. If there is such a symlink, readFragments reads the files in that directory.
 func readFragments(path string) ([]byte, error) {
 	dir := path
 	if version, err := filepath.EvalSymlinks(filepath.Join(path, "..data")); err == nil {

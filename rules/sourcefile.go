@@ -29,7 +29,7 @@ type fileSource struct {
 	isRelevant func(name string) bool // whether an event of this name in dir may be a change
 	readText   func(path string) ([]byte, error)
 
-	failed    string        // the error that Next returned last; empty if the last reading succeeded
+	failed    string        // text of the error of the last reading; empty if the last reading succeeded
 	unwatched loglimit.Line // limit of the log lines about events
 }
 

@@ -22,8 +22,9 @@ type tierDenials struct{ enforced, shadowed atomic.Uint64 }
 // ruleTier identifies a tierDenials.
 type ruleTier struct{ rule, tier string }
 
-// newTierDenials returns a counter for each rule and tier of s, and with an empty tier. It keeps the
-// counters of an earlier version. Without tiers there are none, because each denial is counted by limit.
+// newTierDenials returns a counter for each rule and each tier of s, and for each rule without a tier. It
+// keeps the counters of an earlier version. If s has no tiers, it returns nil, because each denial is also
+// counted by limit.
 func (s *Set) newTierDenials(before map[ruleTier]*tierDenials) map[ruleTier]*tierDenials {
 	if len(s.tiers) == 0 {
 		return nil

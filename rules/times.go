@@ -9,10 +9,10 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// TimeWindow is a part of each week in which limits may have other numbers. It is open while a clock of
-// its zone shows one of its days, and a time in its range. If the range passes midnight, the window
-// begins on its days. If the clocks skip an hour, the window does not contain it. If they repeat
-// an hour of the window, both are in the window. A TimeWindow is shared, and never changes.
+// TimeWindow is a part of each week in which limits may have other numbers. A window is open while a clock
+// of its zone shows one of its days, and a time in its range. If the range passes midnight, the window
+// begins on its days, and ends on the next day. An hour that the clocks skip is not in the window. If the
+// clocks repeat an hour of the window, both hours are in the window. A TimeWindow is shared, and never changes.
 type TimeWindow struct {
 	Name string
 
@@ -56,7 +56,7 @@ func (w *TimeWindow) IsOpen(t time.Time) bool {
 		if w.days&(1<<day) != 0 && w.from <= minute && minute < w.to {
 			return true
 		}
-		day, minute = (day+6)%7, minute+minutesOfDay // the same time as a time of the day before, which counts on past midnight
+		day, minute = (day+6)%7, minute+minutesOfDay // the same time, in minutes after the midnight of the day before
 	}
 	return false
 }
@@ -73,8 +73,8 @@ func (w *TimeWindow) Next(t time.Time) time.Time {
 	return time.Time{}
 }
 
-// edge returns the first time after t at which the window may open or close. This is the time at which a clock
-// of the zone shows from or to, or is changed.
+// edge returns the first time after t at which the window may open or close: a clock of the zone then shows the
+// minute from or to, or is changed.
 func (w *TimeWindow) edge(t time.Time) time.Time {
 	t = t.In(w.zone)
 	shown := time.Duration(t.Hour())*time.Hour + time.Duration(t.Minute())*time.Minute +

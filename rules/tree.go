@@ -121,9 +121,9 @@ func fill(at **place, p pattern, parent *place) *place {
 	return *at
 }
 
-// conflict returns a place such that its pattern and p match some common path, and each matches
-// a path that the other does not. The flags record which of the two was more specific in an
-// earlier segment.
+// conflict returns a place whose pattern conflicts with p: both match some path, and each matches a
+// path that the other does not match. pIs and otherIs report whether p and the other pattern were more
+// specific in an earlier segment.
 func (t *tree) conflict(p []segment, pIs, otherIs bool) *place {
 	if t == nil {
 		return nil

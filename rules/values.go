@@ -10,8 +10,8 @@ import (
 	"github.com/weir-go/weir/internal/strictyaml"
 )
 
-// keyValues has the numbers of a limit for the keys and networks that the file names. Many of them have
-// equal numbers, and share them.
+// keyValues has the numbers of a limit for the keys and networks that the file names. Keys and networks with
+// equal numbers share an element of numbers.
 type keyValues struct {
 	numbers  []weir.Limit
 	keys     map[string]int32 // index in numbers, by the text of a key or of its first parts

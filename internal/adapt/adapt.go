@@ -163,7 +163,7 @@ func (s *State) decrease(b *Bounds, reason Reason, now time.Time) {
 	}
 }
 
-// increase raises the factor to the plateau, or by a step once it has rested there.
+// increase raises the factor to the plateau, or by a step once the factor has rested on the plateau.
 func (s *State) increase(b *Bounds, now time.Time) {
 	r, target := &s.recent, b.Latency.Seconds()
 	mean, since := r.latency(), now.Sub(s.changed)

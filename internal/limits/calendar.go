@@ -16,7 +16,7 @@ const (
 	None  Unit = iota // windows have no dates
 	Day               // from midnight to midnight, 23 to 25 hours
 	Week              // from Monday, as in ISO 8601
-	Month             // from its first day
+	Month             // from the first day of a month
 )
 
 // LoadZone returns the time zone of a name. It refuses Local, which differs between machines.

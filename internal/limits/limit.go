@@ -44,8 +44,8 @@ var (
 	Calendars  = enum.Table[uint8]{What: "calendar", Names: []string{"none", "day", "week", "month"}}
 )
 
-// Check returns an error for each problem of the limit, and the zone of its Calendar, which is read from a
-// file. The text of an error begins with the name of the field.
+// Check returns an error for each problem of the limit, and the zone of its Calendar, which Check reads from
+// the time zone database. The text of an error begins with the name of the field.
 func (l *Limit) Check() (zone *time.Location, errs []error) {
 	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if l.Name == "" {
@@ -139,8 +139,8 @@ func (l *Limit) conflicts(o *Limit) bool {
 	return l.Version == o.Version && !l.Varies && !o.Varies && l.spelled() != o.spelled()
 }
 
-// spelled returns the fields that members send, with their defaults written out, so that limits are equal
-// if they decide alike.
+// spelled returns the fields that members send, with explicit defaults, so that the results of two limits are
+// equal if the limits decide alike.
 func (l *Limit) spelled() Limit {
 	s := *l
 	s.Ban, s.Pauses, s.Durable = Ban{}, false, DurableIfLong
@@ -153,7 +153,7 @@ func (l *Limit) spelled() Limit {
 	return s
 }
 
-// describe returns the numbers of the limit, with their defaults written out, for the log.
+// describe returns the numbers of the limit, with explicit defaults, for the log.
 func (l *Limit) describe() string {
 	s := l.spelled()
 	text := fmt.Sprintf("%d per %s", s.Rate, enum.Duration(s.Per))

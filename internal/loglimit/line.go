@@ -17,8 +17,8 @@ type Line struct {
 	unlogged uint64
 }
 
-// Due reports whether the line is due at now, and for a line that is due, how many lines were dropped since
-// the last logged line. If now is before the last line, the line is due.
+// Due reports whether a line is due at the time now. For a line that is due, unlogged is the number of lines
+// that were dropped since the last logged line. If now is before the last logged line, the line is due.
 func (p *Line) Due(now time.Time) (unlogged uint64, due bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -15,10 +15,10 @@ import (
 // The bound of requests allows exchanges of 640,000 statements, and the bound of bytes about
 // 80,000. A region that competes for a thousand keys needs 3 MB.
 //
-// A reset of a key resets two counts, and each member keeps both tombstones for 30 minutes. If a
-// node is sent resets at this rate for 30 minutes, they need about a third of the tombstones for
-// which a member has room. If there were more, the members would have to forget resets of this
-// region too early.
+// MaxResets bounds the counts to reset: a reset of a key resets two counts or more. Each member keeps
+// a tombstone of each count for 30 minutes. If a node is sent resets at this rate for 30 minutes, they
+// need about a third of the tombstones for which a member has room. If there were more tombstones than
+// room, the members would have to forget resets of this region too early.
 const (
 	MaxRequests = 2000
 	MaxBytes    = 16 << 20

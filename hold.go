@@ -122,8 +122,8 @@ func (h *Hold) Release() {
 	}
 }
 
-// ReleaseN returns some of the units without waiting for other members, and returns the number of units that
-// are still held. If units is at least that number, ReleaseN is Release. If units is below 1, nothing is returned.
+// ReleaseN releases some of the units without waiting for other members, and returns the number of units that
+// are still held. To release all units or more is the same as Release. A number below 1 releases nothing.
 func (h *Hold) ReleaseN(units int64) (held int64) {
 	if !h.held.IsGranted() {
 		return 0

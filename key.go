@@ -76,8 +76,8 @@ func (l *Limiter) id(key string) bucket.ID {
 	return id
 }
 
-// ErrPartial is the error of a Reset that did not reach every member of the roster, or for a Global
-// limit every region. The named members may still have a count of the key.
+// ErrPartial is the error of a Reset that did not reach every member of the roster or, for a Global
+// limit, every region. The named members may still have a count of the key.
 type ErrPartial struct {
 	Members []string // sorted names, followed by the other regions that were not reached, as "region NAME"
 }

@@ -48,8 +48,8 @@ type Limiter struct {
 // as Limit.Version describes. Each such conflict counts in Stats.Conflicts. For each Name and
 // Version, a Warn is logged at most once about this node, and once about other nodes. A node sends
 // the first 4,096 names, with the highest Version of each, to its neighbors in turn. After a change
-// it sends to one neighbor every 5 s, until it has sent to each neighbor, and then to one every
-// minute.
+// the node sends to one neighbor every 5 s until each neighbor has the change, and from then on to
+// one neighbor every minute.
 func (n *Node) Limiter(l Limit) (*Limiter, error) {
 	if n.env.Ended() {
 		return nil, ErrClosed
@@ -112,15 +112,15 @@ func (l *Limiter) Allow(ctx context.Context, key string) (Decision, error) {
 	return l.check(ctx, wire.OpTake, key, 1)
 }
 
-// AllowN spends all of the units or none. units is at least 1 and at most the maximum that the limit can
-// ever grant, which is the Burst of a bucket, or the Rate if Burst is zero, less Keep. Other numbers are ErrInvalid.
+// AllowN spends all of the units or none. The number of units is 1 to the maximum that the limit can ever
+// grant: the Burst of a bucket, or the Rate if Burst is zero, less Keep. Other numbers are ErrInvalid.
 func (l *Limiter) AllowN(ctx context.Context, key string, units int64) (Decision, error) {
 	return l.check(ctx, wire.OpTake, key, units)
 }
 
 // AllowAtMost spends as many units as there is room for, but at most the given units, which are at least
-// 1. The Decision is Allowed if granted is at least 1. A denial states when one unit is available. More
-// units than the limit can ever grant are not an error, and do not count. A Refund must not exceed granted.
+// 1. The Decision is Allowed if at least one unit was granted. A denial states when one unit is available.
+// More units than the limit can ever grant are not an error. A Refund must not exceed the granted units.
 func (l *Limiter) AllowAtMost(ctx context.Context, key string, units int64) (d Decision, granted int64, err error) {
 	var r wire.Result
 	a := wire.Ask{AtMost: true, Leases: true}

@@ -58,7 +58,7 @@ type clients struct {
 }
 
 // Ready reports whether the node has authority over all keys that it owns. A node that joins is also ready
-// while a member is missing: it cannot own keys before the member is reached or forgotten, and answers
+// while a member is missing: before that member is reached or forgotten, the node owns no keys, and answers
 // through other members. Ready returns false while the node loads snapshots, after Leave and after Close.
 // If a deploy waits for Ready before it stops the next node, every count is handed over.
 //

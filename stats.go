@@ -101,8 +101,8 @@ type StreamStats struct {
 	// the owner, when a further replica arrives. TalliesDropped only grows.
 	TalliesDropped uint64
 	// ResetsDropped is the number of resets that were forgotten before their time, because a node
-	// keeps at most 1,048,576. A member that has not received such a reset can restore the count as
-	// it was before, which then denies until it has recovered. ResetsDropped only grows.
+	// keeps at most 1,048,576. A member that has not received such a reset can restore the count from
+	// before the reset, and the key is denied until the count has recovered. ResetsDropped only grows.
 	ResetsDropped uint64
 }
 

@@ -1,10 +1,10 @@
 // Package reserve manages the reservations of a node: units that are spent before the actual cost
 // is known.
 //
-// A Reservation takes effect once. As long as only this process has the Reservation, the state of
-// the Reservation ensures this. Once a Reservation is carried, other nodes may have the text. In
-// that case the marker ensures this: a count of a single unit, which is granted to only one
-// holder of the text.
+// A Reservation takes effect only once. As long as only this process has the Reservation, its
+// state prevents a second effect. Once a Reservation is carried, other nodes may have the text.
+// In that case the marker prevents a second effect: a count of a single unit, which is granted to
+// only one holder of the text.
 package reserve
 
 import (

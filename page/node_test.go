@@ -185,7 +185,7 @@ func TestPublishedTextIsShown(t *testing.T) {
 	require.Eventually(t, func() bool { return source.Snapshot().Rules.RefusedText != nil }, 10*time.Second, 5*time.Millisecond)
 	s := source.Snapshot().Rules
 	require.Equal(t, []any{uint64(7), "jo", p.At.UTC(), "a launch"}, []any{s.Published.Version, s.Published.By, s.Published.At, s.Published.Reason})
-	require.Equal(t, []any{uint64(8), "al", "its chunks have not all arrived"}, []any{s.RefusedText.Version, s.RefusedText.By, s.RefusedText.Error})
+	require.Equal(t, []any{uint64(8), "al", "not all chunks of the text have arrived"}, []any{s.RefusedText.Version, s.RefusedText.By, s.RefusedText.Error})
 }
 
 func TestFactorsAndHotKeysAreShown(t *testing.T) {

@@ -82,7 +82,7 @@ func readTextHead(v weir.Published) (h textHead, err error) {
 
 // errIncomplete is returned for a text without all of its chunks. A lost chunk arrives with the next
 // comparison of the published values of two nodes.
-var errIncomplete = errors.New("its chunks have not all arrived")
+var errIncomplete = errors.New("not all chunks of the text have arrived")
 
 // join returns the text of the chunks, whose names begin with h.prefix().
 func (h *textHead) join(chunks []weir.Published) (text []byte, err error) {
@@ -108,7 +108,7 @@ func (h *textHead) parse(chunks []weir.Published) (*Set, error) {
 	}
 	set, err := Parse("published", text)
 	if err == nil && set.version != h.version {
-		err = fmt.Errorf("its head has version %d, and the text version %d", h.version, set.version)
+		err = fmt.Errorf("the head of the text has version %d, and the text has version %d", h.version, set.version)
 	}
 	return set, err
 }

@@ -74,7 +74,7 @@ func (c *Control) prepare(kind string, now time.Time) error {
 	case len(c.Reason) > maxReasonBytes:
 		return fmt.Errorf("%w %s: Reason has %d bytes: use at most %d", weir.ErrInvalid, kind, len(c.Reason), maxReasonBytes)
 	case c.isPast(now):
-		return fmt.Errorf("%w %s: Until is %s: it is past", weir.ErrInvalid, kind, c.Until.Format(time.RFC3339))
+		return fmt.Errorf("%w %s: Until is %s: it is past; use a later time", weir.ErrInvalid, kind, c.Until.Format(time.RFC3339))
 	}
 	return nil
 }

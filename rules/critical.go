@@ -75,10 +75,10 @@ func (p *parser) criticals(r *Rule, v strictyaml.Value) {
 	}
 	for _, item := range items {
 		if !item.IsMap() {
-			item.Errorf("critical: say which requests, like {path: /checkout} or {user: alice}")
+			item.Errorf("critical has an entry that is not a map: select requests, like {path: /checkout} or {user: alice}")
 			continue
 		}
-		c, _ := p.conditions(item, item.Map(notFields...), "critical", "critical is empty: it would select every request; say which")
+		c, _ := p.conditions(item, item.Map(notFields...), "critical", "critical is empty, which would select every request: add a condition")
 		r.Critical = append(r.Critical, c)
 	}
 	refuse(v, conflict{!slices.ContainsFunc(r.Limits, func(l Limit) bool { return l.keep != keep{} }), "critical in a rule whose limits keep nothing: add keep to a limit, like keep: 20%"})

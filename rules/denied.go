@@ -118,7 +118,7 @@ func (p *parser) deniedTexts(m strictyaml.Map) *Denied {
 	}
 	fields := m.Get("headers").Entries()
 	if len(fields) > maxDeniedHeaders {
-		m.Get("headers").Errorf("%d headers: use at most %d", len(fields), maxDeniedHeaders)
+		m.Get("headers").Errorf("headers has %d fields: use at most %d", len(fields), maxDeniedHeaders)
 		return d
 	}
 	for _, e := range fields {

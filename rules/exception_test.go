@@ -115,7 +115,7 @@ func TestInvalidFieldNotIsRefusedWithRemedy(t *testing.T) {
 		{"{host: a, not: {host: b}}", `the field not has no effect: the rule applies to no request with the host in not (host b)`},
 		{"{tier: free, not: {tier: paid}}", `the field not has no effect: the rule applies to no request with the tier in not (tier paid)`},
 		{"{not: [" + strings.Repeat("{path: /a},", maxNot+1) + "]}", `the field not has 65 entries: use at most 64 in a rule`},
-		{"{not: {path: [" + strings.Repeat("/a,", maxNot+1) + "]}}", `65 paths: use at most 64 in an entry of not`},
+		{"{not: {path: [" + strings.Repeat("/a,", maxNot+1) + "]}}", `path has 65 entries: use at most 64 in an entry of not`},
 		{"{method: []}", `the list is empty`},
 	} {
 		_, err := Parse("rules.yaml", []byte("tiers: {free: {}, paid: {}}\nrules:\n- {name: r, match: "+c.match+", key: ip, limit: {rate: 1, per: 1s}}"))
@@ -170,7 +170,7 @@ func TestPatternComparisonAgreesWithMatching(t *testing.T) {
 		q, err := parsePattern(strings.ReplaceAll(drawPattern(t), "a%20c", "z"))
 		require.NoError(t, err)
 		if len(p.segments) > 3 || len(q.segments) > 3 {
-			t.Skip("with a segment more than these the paths above may not tell them apart")
+			t.Skip("patterns with more segments may differ only in paths that are longer than those of the test")
 		}
 		covers, overlaps := true, false
 		for _, path := range append(paths, p.example(), q.example()) {

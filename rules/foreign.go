@@ -232,7 +232,7 @@ func foreignHost(text string) string {
 	case text == "_":
 		return "_ stands for no host: leave host out to match all"
 	case strings.Contains(text, "*"), text[0] == '.':
-		return "only *. at the begin is a wildcard, as in *.example.com; list each other host, or leave it out to match all"
+		return "only *. at the beginning is a wildcard, as in *.example.com; list each other host, or leave it out to match all"
 	case strings.Contains(text, ","):
 		return "write a list, like [a.example.com, b.example.com]"
 	case strings.ContainsFunc(text, func(c rune) bool {

@@ -49,7 +49,7 @@ func TestPatternsOfOtherProductsAreRefused(t *testing.T) {
 		{"method", "GET, HEAD", "write a list, like [GET, HEAD]"},
 		{"method", "^P.*", "a method is not a regular expression"},
 
-		{"host", ".example.com", "only *. at the begin is a wildcard"},
+		{"host", ".example.com", "only *. at the beginning is a wildcard"},
 		{"host", `~^(.+)\.example\.com$`, "hosts are not regular expressions"},
 		{"host", "!example.com", negation + "host: example.com} in match"},
 		{"host", "_", "leave host out to match all"},

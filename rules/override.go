@@ -33,7 +33,7 @@ func publishedName(limit string, id [16]byte) string {
 
 func (o *Override) setName(name string) error {
 	if o.Rate < 0 {
-		return fmt.Errorf("rules: %s has no rate of at least 0", name)
+		return fmt.Errorf("rules: the override %s has no rate of at least 0", name)
 	}
 	return cutID(name, &o.Limit, &o.ID)
 }

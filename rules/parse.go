@@ -93,7 +93,7 @@ func (p *parser) tiers(tiers, byDefault strictyaml.Value) {
 	p.set.tierAt = make(map[string]int)
 	entries := tiers.Entries()
 	if len(entries) > maxTiers {
-		tiers.Errorf("%d tiers: use at most %d", len(entries), maxTiers)
+		tiers.Errorf("tiers has %d entries: use at most %d", len(entries), maxTiers)
 		return
 	}
 	for i, e := range entries {
@@ -215,7 +215,7 @@ func textList(v strictyaml.Value, check func(item strictyaml.Value, text string)
 		case !exact && !item.IsText():
 			continue
 		case one == "":
-			item.Errorf("the text is empty")
+			item.Errorf("the text is empty: write a text, or remove this entry")
 			continue
 		case !exact:
 			check(item, one)
@@ -499,7 +499,7 @@ func (p *parser) queue(r *Rule, v strictyaml.Value, isShadow bool) {
 func checkName(v strictyaml.Value, name string) {
 	switch {
 	case name == "" && v.IsText():
-		v.Errorf("the name is empty")
+		v.Errorf("the name is empty: use letters, digits, spaces and . _ : -")
 	case len(name) > maxNameBytes:
 		v.Errorf("name has %d bytes: use at most %d", len(name), maxNameBytes)
 	case strings.ContainsFunc(name, func(c rune) bool {

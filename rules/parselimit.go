@@ -21,10 +21,10 @@ func (p *parser) limits(r *Rule, rule, one, many strictyaml.Value, base weir.Lim
 		values = []strictyaml.Value{one}
 	case many.Present():
 		if values = many.List(); len(values) == 0 {
-			many.Errorf("limits is empty: a rule needs a limit")
+			many.Errorf("limits is empty: add a limit, because a rule needs one")
 		}
 		if len(values) > maxLimits {
-			many.Errorf("%d limits: use at most %d in a rule", len(values), maxLimits)
+			many.Errorf("limits has %d entries: use at most %d in a rule", len(values), maxLimits)
 		}
 	default:
 		rule.Errorf("limit is missing")

@@ -139,7 +139,7 @@ func (p *parser) header(e strictyaml.Entry) Header {
 	})
 	if anyValue {
 		if len(h.Values) > 1 {
-			e.Value.Errorf("%s is * among others: * stands for any value", e.Field)
+			e.Value.Errorf("%s is * among others: use * alone, because it stands for any value", e.Field)
 		}
 		h.Values = nil
 	}
@@ -161,7 +161,7 @@ func (p *parser) headerName(v strictyaml.Value, text string) string {
 	case i >= 0:
 		v.Errorf("header %q: %c is not a wildcard here: name each field, or write %%%02X for the character", text, text[i], text[i])
 	case name == "" || strings.ContainsFunc(name, notOfToken):
-		v.Errorf("header %q is not the name of a field", text)
+		v.Errorf("header %q is not the name of a field: use letters, digits and -", text)
 	case name == "Host":
 		v.Errorf("header %q is matched by match.host: use that", text)
 	}

@@ -72,7 +72,7 @@ func (p *parser) conditions(v strictyaml.Value, m strictyaml.Map, field, empty s
 func patternsIn(v strictyaml.Value, field string, check func(item strictyaml.Value, p pattern)) (texts []string, patterns []pattern, good bool) {
 	items := readItems(v)
 	if len(items) > maxNot {
-		v.Errorf("%d paths: use at most %d in an entry of %s", len(items), maxNot, field)
+		v.Errorf("path has %d entries: use at most %d in an entry of %s", len(items), maxNot, field)
 		return nil, nil, false
 	}
 	for _, item := range items {

@@ -15,7 +15,7 @@ import (
 func (p *parser) windows(v strictyaml.Value) {
 	items := v.List()
 	if len(items) > maxWindows {
-		v.Errorf("%d times: use at most %d", len(items), maxWindows)
+		v.Errorf("times has %d entries: use at most %d", len(items), maxWindows)
 		return
 	}
 	for _, item := range items {

@@ -29,7 +29,7 @@ const (
 
 // errWithdrawn is the reason that Publish gives if another node has deleted the head of the text before the
 // text was in force on this node.
-var errWithdrawn = errors.New("another node has withdrawn it")
+var errWithdrawn = errors.New("another node has withdrawn the text")
 
 // textState is the state of a Book about published texts. The holder of mu may lock Book.mu.
 type textState struct {

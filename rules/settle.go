@@ -96,12 +96,12 @@ func jsonSums(v strictyaml.Value) (all []httpread.Sum) {
 		return all
 	}
 	if len(items) > maxSums {
-		v.Errorf("%d alternatives: use at most %d", len(items), maxSums)
+		v.Errorf("the list has %d alternatives: use at most %d", len(items), maxSums)
 		return nil
 	}
 	for _, item := range items {
 		if !item.IsList() {
-			item.Errorf("a path among lists of paths: put the path into a list of its own")
+			item.Errorf("the list has a path among lists of paths: put the path into a list of its own")
 			continue
 		}
 		all = append(all, jsonSum(item, readItems(item)))
@@ -112,7 +112,7 @@ func jsonSums(v strictyaml.Value) (all []httpread.Sum) {
 // jsonSum reads the paths of a sum.
 func jsonSum(v strictyaml.Value, items []strictyaml.Value) (sum httpread.Sum) {
 	if len(items) > maxPaths {
-		v.Errorf("%d paths: use at most %d", len(items), maxPaths)
+		v.Errorf("the sum has %d paths: use at most %d", len(items), maxPaths)
 		return nil
 	}
 	optional := 0

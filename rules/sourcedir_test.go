@@ -62,7 +62,7 @@ func TestFragmentErrorsContainFileNames(t *testing.T) {
 		"rules in conflict":     {"rules:\n- {name: r, match: {path: '/{x}/b'}, key: ip, limit: {rate: 1, per: 1s}}", "rules:\n- {name: s, match: {path: '/a/{y}'}, key: ip, limit: {rate: 1, per: 1s}}", `of rule "r" on line 2 of DIR/a.yaml`},
 		"no rules":              {"version: 1", "deny: {user: eve}", "DIR/a.yaml:1:1: rules is missing"},
 		"not a map":             {named("r"), "- 1", "DIR/b.yaml:1:1: the file is a list: use a map"},
-		"a second document":     {named("r"), named("s") + "\n---\nrules: []", "DIR/b.yaml:4:1: a second document: write one in each file"},
+		"a second document":     {named("r"), named("s") + "\n---\nrules: []", "DIR/b.yaml:4:1: the file has a second document: write one document in each file"},
 		"an empty file":         {named("r"), "# nothing", "DIR/b.yaml: the file is empty"},
 		"not YAML":              {named("r"), "rules: [", "DIR/b.yaml:"},
 		"the content of others": {named("r"), "password: secret", "DIR/b.yaml:1:1: rules is missing, and 1 of the fields are unknown: is it a rules file? Its content is not shown"},

@@ -49,7 +49,7 @@ func newHTTPSource(u *url.URL, o SourceOptions) *httpSource {
 func checkRedirect(r *http.Request, via []*http.Request) error {
 	switch from := via[len(via)-1].URL; {
 	case len(via) > maxRedirects:
-		return fmt.Errorf("more than %d redirects", maxRedirects)
+		return fmt.Errorf("there are more than %d redirects: use the URL that has the rules", maxRedirects)
 	case r.URL.Scheme != from.Scheme && r.URL.Scheme != "https":
 		return fmt.Errorf("a redirect from %s to %s: use the URL that has the rules", from.Scheme, r.URL.Scheme)
 	}

@@ -26,7 +26,7 @@ const switchPrefix = "switch/" // the name of the rule follows
 
 func (w *Switch) setName(name string) error {
 	if w.Rule = name; w.Mode < Off || name == "" {
-		return fmt.Errorf("rules: %q has no mode or no rule", name)
+		return fmt.Errorf("rules: the switch %q has no mode or no rule", name)
 	}
 	return nil
 }

@@ -236,7 +236,7 @@ func TestTimeWindowErrorsHavePlaceAndRemedy(t *testing.T) {
 	many := "times: [{name: " + strings.Join(numberedNames("t", maxWindows+1), "}, {name: ") + "}]"
 	for _, c := range []struct{ file, in, want string }{
 		{"times: {peak: {}}", "", "rules.yaml:1:8: times is a map: use a list"},
-		{many, "", "rules.yaml:1:8: 65 times: use at most 64"},
+		{many, "", "rules.yaml:1:8: times has 65 entries: use at most 64"},
 		{"times: [{}]", "", "rules.yaml:1:9: name is missing"},
 		{"times: [{name: a/b}]", "", `rules.yaml:1:16: name is "a/b": use letters, digits, spaces and . _ : -`},
 		{"times: [{name: a}, {name: a}]", "", `rules.yaml:1:27: time "a" is used twice: give each time its own name (the first is on line 1)`},

@@ -87,7 +87,7 @@ func (p *parser) values(r *Rule, l *Limit, v strictyaml.Value) {
 		return
 	case p.valueCount > maxValues:
 		if before <= maxValues {
-			v.Errorf("%d values in all rules: use at most %d, and tiers or overrides for further keys", p.valueCount, maxValues)
+			v.Errorf("all rules together have %d values: use at most %d, and tiers or overrides for further keys", p.valueCount, maxValues)
 		}
 		return
 	}

@@ -93,7 +93,7 @@ func TestValueErrorsHideAPIKeys(t *testing.T) {
 		{"usr", "a: {rate: 1}", `rules.yaml:3:8: unknown key "usr": did you mean "user"?`},
 		{"user", "a: {rate: 0}", `rules.yaml:4:48: rate is 0: use 1 to 1000000000000`},
 		{"user", "a: {burst: 2, rate: 1}", `rules.yaml:4:49: burst with sliding_window: remove burst, because only token_bucket and leaky_bucket have a burst`},
-		{"user", many, fmt.Sprintf(`rules.yaml:4:37: %d values in all rules: use at most 10000, and tiers or overrides for further keys`, maxValues+1)},
+		{"user", many, fmt.Sprintf(`rules.yaml:4:37: all rules together have %d values: use at most 10000, and tiers or overrides for further keys`, maxValues+1)},
 
 		{"api_key", "sk-1: {rate: 1}, sk-1: {rate: 2}", `rules.yaml:4:55: field is set twice: remove one (the first is on line 4)`},
 		{"api_key", "sk-1: 5", "rules.yaml:4:44: this field is a number: use a map\nrules.yaml:4:44: rate is missing"},

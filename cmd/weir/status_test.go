@@ -34,8 +34,8 @@ func TestStatusHasLineForEachPart(t *testing.T) {
 		}},
 		"snapshots that are not written": {`{"snapshots":{"failures":2,"error":"no space left on device"}}`, []string{"snapshots: THE LAST ATTEMPT FAILED: no space left on device\n"}},
 		"published rules": {`{"rules":{"in_force":true,"version":7,"hash":"0123456789abcdef","loaded_at":"2026-12-01T00:00:00Z","rules":1,"limits":2,"published":{"by":"jo","at":"2026-12-01T00:00:00Z"},
-"refused_text":{"version":8,"error":"its chunks have not all arrived"},"factors":[{"rule":"idle","factor":1},{"rule":"api","factor":0.5,"reason":"slow","changed":"2026-12-01T00:00:01Z"}]}}`, []string{
-			"rules: version 7 (0123456789ab) of 2026-12-01T00:00:00Z, 1 rules, 2 limits, 0 overrides, 0 switches, published by jo at 2026-12-01T00:00:00Z; PUBLISHED VERSION 8 IS NOT IN FORCE: its chunks have not all arrived\n" +
+"refused_text":{"version":8,"error":"not all chunks of the text have arrived"},"factors":[{"rule":"idle","factor":1},{"rule":"api","factor":0.5,"reason":"slow","changed":"2026-12-01T00:00:01Z"}]}}`, []string{
+			"rules: version 7 (0123456789ab) of 2026-12-01T00:00:00Z, 1 rules, 2 limits, 0 overrides, 0 switches, published by jo at 2026-12-01T00:00:00Z; PUBLISHED VERSION 8 IS NOT IN FORCE: not all chunks of the text have arrived\n" +
 				"adapt: api has 50 % of its numbers since 2026-12-01T00:00:01Z (slow)\n",
 		}},
 		"rules that are refused": {`{"rules":{}}`, []string{"; THE CURRENT FILE WAS REFUSED: GET /v1/rules has the reason\n"}},

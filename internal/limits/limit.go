@@ -108,7 +108,7 @@ func (l *Limit) checkCalendar(wrong func(format string, args ...any)) (zone *tim
 			wrong("Calendar is %s and Algorithm %v: only fixed_window begins with the calendar", Calendars.String(l.Calendar), l.Algorithm)
 		}
 		if l.Per != 0 {
-			wrong("Per is %v and Calendar %s: leave Per zero, the calendar says how long a window is", l.Per, Calendars.String(l.Calendar))
+			wrong("Per is %v and Calendar %s: leave Per zero, because the calendar determines the length of a window", l.Per, Calendars.String(l.Calendar))
 		}
 		var err error
 		if zone, err = LoadZone(l.Zone); err != nil {

@@ -95,7 +95,7 @@ func Parse(name string, text []byte) (*File, error) {
 	}
 	switch err := decoder.Decode(&second); {
 	case err == nil:
-		return nil, f.error(second.Content[0], "a second document: write one in each file")
+		return nil, f.error(second.Content[0], "the file has a second document: write one document in each file")
 	case !errors.Is(err, io.EOF):
 		return nil, syntax(name, err)
 	}
@@ -130,7 +130,7 @@ func syntax(name string, err error) error {
 func (f *File) refuse(n *yaml.Node, depth int) error {
 	switch {
 	case depth > MaxDepth:
-		return f.error(n, "nested more than %d deep", MaxDepth)
+		return f.error(n, "this value is nested more than %d deep: use fewer levels", MaxDepth)
 	case n.Kind == yaml.AliasNode:
 		return f.error(n, "*%s is an alias: write out what it stands for", n.Value)
 	case n.Anchor != "":
@@ -160,9 +160,9 @@ func (f *File) Err() error {
 		errs = append(errs, e)
 	}
 	if more := f.found - len(errs); more > 0 {
-		text := "and %d more"
+		text := "there are %d more errors"
 		if f.found == maxFound {
-			text = "and at least %d more"
+			text = "there are at least %d more errors"
 		}
 		errs = append(errs, &Error{File: f.name, Message: fmt.Sprintf(text, more)})
 	}

@@ -169,8 +169,8 @@ func TestErrorHasPositionAndSuggestion(t *testing.T) {
 		{"a quote that does not end", "name: api\nrate: 5\npolicy: 'a", `limits.yaml:3: not YAML: found unexpected end of stream`},
 		{"an alias", "name: &a api\npolicy: *a", `limits.yaml:1:7: &a is an anchor, and aliases are not read: remove it`},
 		{"a tag", "name: !!binary aGk=", `limits.yaml:1:7: !!binary is a tag, and tags are not read: remove it`},
-		{"two documents", "name: api\n---\nname: web", `limits.yaml:3:1: a second document: write one in each file`},
-		{"too deep", strings.Repeat("[", 40) + strings.Repeat("]", 40), `limits.yaml:1:33: nested more than 32 deep`},
+		{"two documents", "name: api\n---\nname: web", `limits.yaml:3:1: the file has a second document: write one document in each file`},
+		{"too deep", strings.Repeat("[", 40) + strings.Repeat("]", 40), `limits.yaml:1:33: this value is nested more than 32 deep: use fewer levels`},
 		{"too long", strings.Repeat("#", MaxBytes+1), `limits.yaml: the file has 1048577 bytes: at most 1048576 are read`},
 	} {
 		_, err := readLimit(c.text)
@@ -185,7 +185,7 @@ func TestErrReturnsFirstErrorsOfFile(t *testing.T) {
 		text.WriteString(strings.Repeat("x", 20+i%40) + string(rune('a'+i%26)) + ": 1\n")
 	}
 	_, err := readLimit(text.String())
-	require.ErrorContains(t, err, "limits.yaml: and ")
+	require.ErrorContains(t, err, "limits.yaml: there are ")
 	require.Equal(t, maxTold+1, strings.Count(err.Error(), "\n")+1)
 }
 

@@ -134,7 +134,7 @@ func ExampleLimit_global() {
 		Nodes:   []string{"berlin", "boston"},
 		Regions: map[string]string{"berlin": "eu", "boston": "us"},
 		WAN:     weirtest.Link{Latency: 10 * time.Millisecond},
-		Config:  weir.Config{Timeout: 10 * time.Second}, // in real time a busy machine may be slow
+		Config:  weir.Config{Timeout: 10 * time.Second}, // this cluster runs in real time, and a busy machine may be slow
 	})
 	if err != nil {
 		panic(err)

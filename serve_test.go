@@ -294,8 +294,8 @@ func TestSlotsAreBoundedForEachMember(t *testing.T) {
 	}
 }
 
-// The ranges that a node parses must be in order, must not overlap, and must not be more than in
-// the message.
+// The ranges that a node parses must be in order and must not overlap, and their number must not
+// exceed that in the message.
 func FuzzParseRanges(f *testing.F) {
 	f.Add(handover.AppendRanges(nil, countsync.NewRanges(countsync.Range{First: 1, Last: 9}, countsync.Range{First: 20, Last: 1 << 63})))
 	f.Add(handover.AppendRanges(nil, countsync.Ranges{{First: 5, Last: 9}, {First: 1, Last: 6}, {First: 10, Last: 10}}))

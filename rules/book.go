@@ -184,7 +184,7 @@ func (b *Book) Replace(set *Set) error {
 }
 
 // Close stops watching the source and the published values, and closes the source. The last version stays
-// current.
+// in force.
 func (b *Book) Close() error {
 	b.stop()
 	b.stopped.Wait()

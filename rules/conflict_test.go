@@ -13,8 +13,8 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// Tiers, overrides, overruns and reloaded files intentionally give a name different numbers at
-// the same version.
+// Tiers, overrides, overruns and reloaded files intentionally make limits of the same name and
+// version with different numbers.
 func TestNumbersOfRulesCauseNoLimitConflict(t *testing.T) {
 	const file = `
 version: 1

@@ -40,7 +40,7 @@ type controlled interface {
 // controlKind is a kind of values that operators publish.
 type controlKind struct {
 	prefix string            // prefix of the names of the published values
-	make   func() controlled // the result is invalid without the fields that a value must have
+	make   func() controlled // makes a value that is invalid until its required fields are read
 }
 
 // controlKinds has all kinds.

@@ -24,7 +24,7 @@ func TestThousandsOfRulesLoadWithinASecond(t *testing.T) {
 	n := startNode(t)
 	best := time.Hour
 	for range 3 {
-		begun := lab.CPU() // does not include other processes
+		begun := lab.CPU() // the time of other processes does not count
 		b, err := Open(t.Context(), n, path, BookOptions{Logger: slog.New(slog.DiscardHandler)})
 		require.NoError(t, err)
 		best = min(best, lab.CPU()-begun)

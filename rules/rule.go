@@ -58,7 +58,7 @@ type Condition struct {
 // Header is a condition on a field of the header of a request.
 type Header struct {
 	Name   string   // canonical name
-	Values []string // a line of the field must be in Values, or each line in an Exception; if Values is empty, the field need only be present
+	Values []string // one line of the field must be in Values, or in an Exception every line; if Values is empty, the field need only be present
 }
 
 // Soft is an overrun that a rule allows for a time while a limit is exhausted.

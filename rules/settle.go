@@ -33,8 +33,8 @@ func (s *Settle) InHeader(h http.Header) (units int64, ok bool) {
 // found returns a number of the response in units. ok is false if n is -1, which stands for no number.
 func (s *Settle) found(n int64) (units int64, ok bool) { return s.Units(max(n, 0)), n >= 0 }
 
-// InTrailer returns the cost in a trailer of the response, in units, from the trailers that
-// handlers of net/http set: trailers that were announced, and trailers with http.TrailerPrefix.
+// InTrailer returns the cost, in units, from the field Trailer of the header that a handler of
+// net/http has set, either with http.TrailerPrefix or as an announced trailer.
 func (s *Settle) InTrailer(h http.Header) (units int64, ok bool) {
 	if s.Trailer == "" {
 		return 0, false

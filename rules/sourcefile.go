@@ -25,7 +25,7 @@ type fileSource struct {
 	every time.Duration
 	log   *slog.Logger
 
-	dir        string                 // the directory with the events
+	dir        string                 // the directory whose events are watched
 	isRelevant func(name string) bool // whether an event of this name in dir may be a change
 	readText   func(path string) ([]byte, error)
 
@@ -104,7 +104,7 @@ func (s *fileSource) Next(ctx context.Context, known string) (Text, error) {
 }
 
 // read reads the text, and reports whether the result is new: a text with another version than the known
-// one, or an error that Next did not return last.
+// one, or an error that differs from the last error.
 func (s *fileSource) read(known string) (text Text, err error, isNew bool) {
 	bytes, err := s.readText(s.path)
 	if err != nil {

@@ -8,10 +8,11 @@ type totals struct {
 	busy                                float64 // seconds
 }
 
-// enough is the number of requests of a Sample that is not smoothed.
+// enough is the number of requests from which a Sample replaces the earlier Samples completely.
 const enough = 50
 
-// merge adds a Sample to t. If m has less than enough requests, t keeps a part of the earlier Samples.
+// merge adds a Sample to t. If the Sample has fewer than about enough (50) requests, t keeps a part
+// of the earlier Samples.
 func (t *totals) merge(m Sample) {
 	w := min(1, float64(max(m.Done, m.Started)+1)/enough)
 	add := func(sum *float64, now float64) { *sum += w * (now - *sum) }

@@ -90,7 +90,7 @@ func TestRegionIsGrantedUnusedUnits(t *testing.T) {
 			n.Go(n.Run)
 			defer func() { _ = n.Close(func() error { return nil }) }()
 		}
-		time.Sleep(15 * time.Second) // until then a region that has just started may have been granted units before
+		time.Sleep(15 * time.Second) // until then, a region that has just started assumes that it may have been granted units before its start
 
 		limit := &bucket.Limit{Algorithm: bucket.FixedWindow, Rate: 100, Per: 24 * time.Hour, Start: near.Now()}
 		id := bucket.ID{Hi: wire.GlobalIDBit, Lo: 1}

@@ -29,7 +29,7 @@ import (
 // ruleServer is an HTTP server of rules.
 type ruleServer struct {
 	mu       sync.Mutex
-	handle   http.HandlerFunc // nil if it serves the text
+	handle   http.HandlerFunc // if nil, the server serves the text
 	text     string
 	plain    bool // without ETag
 	requests []http.Header

@@ -261,8 +261,8 @@ func TestModeIsReadAsItIsWritten(t *testing.T) {
 	}
 }
 
-// The part of the keys is that of the rule, the same on other nodes with the same seed and after a
-// restart, and contained in each larger part.
+// The enforced part of the keys has the size in the rule. It is the same on other nodes with the same
+// seed and after a restart, and each larger part contains it.
 func TestEnforcePartSelectsKeysByID(t *testing.T) {
 	const keys = 100_000
 	start := func(seed string, file string) *Snapshot {

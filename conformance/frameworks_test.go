@@ -30,7 +30,7 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// framework is a web framework with a router and the tested adapter.
+// framework is a web framework that is tested with its router and its adapter.
 type framework struct {
 	name    string
 	netHTTP bool // the framework uses the requests of net/http

@@ -503,8 +503,8 @@ func (c *course) isBelowRoster(q *quiet) bool {
 }
 
 // awaitsJoins reports whether fewer than Expect nodes on sides have points for certain.
-// The other nodes started while members were missing, and join later: no node joins while
-// ranges are abandoned.
+// The other nodes started while members were missing. They join later, because no node
+// joins while ranges are abandoned.
 func (c *course) awaitsJoins(q *quiet) bool {
 	return q.count(func(i int) bool { return q.side[i] >= 0 && q.weighs[i] }) < c.scenario.Expect
 }

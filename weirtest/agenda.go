@@ -36,7 +36,7 @@ func (m *moment) before(o *moment) bool {
 type agenda struct {
 	start   time.Time
 	due     queue
-	late    queue // due packets that wait for an instant without another packet; the field at of these is zero
+	late    queue // due events that wait for an instant without another packet; their field at is zero
 	seq     uint64
 	last    time.Duration // when the last packet arrived
 	timer   *time.Timer

@@ -32,8 +32,8 @@ type Options struct {
 	// other hosts is "". Nodes share a ring only with nodes of the same region. A node of
 	// a region with a name can ask the nodes of every other region with a name.
 	Regions map[string]string
-	// Seed determines all randomness: what happens to packets, the names of the nodes,
-	// and so which node owns a key. The default is 1.
+	// Seed determines all randomness: the fate of each packet, and the names of the
+	// nodes. The names determine which node owns a key. The default is 1.
 	Seed uint64
 	// WAN describes a link between hosts of different regions, in place of Link. By
 	// default the latency is 40 ms in one direction and up to 35 ms more, so a round trip
@@ -52,12 +52,12 @@ type Options struct {
 	Viewed func(name string, v *cluster.View)
 	// Spent, if not nil, is called when a host's node spends units of a count. The
 	// argument id is the ID of the key, as from weir.Limiter.ID. A negative number of
-	// units means that the node returns units. Spent is called even if the answer
-	// about these units reaches no member. The argument reset is the number of the
-	// last weir.Limiter.Reset of the count that this node has received, or 0. A reset
-	// deletes the units that nodes spend with a lower number. When the node receives
-	// a reset, Spent is called with 0 units. Spent must not block, or call methods of
-	// the Cluster or of a node.
+	// units means that the node returns units. Spent is called even if the answer about
+	// these units reaches no member. The argument reset is the number of the last
+	// weir.Limiter.Reset of the count that this node has received, or 0. A later reset
+	// deletes the units that were spent with a lower number. When the node receives a
+	// reset, Spent is called with 0 units. Spent must not block, or call methods of the
+	// Cluster or of a node.
 	Spent func(name string, id [16]byte, reset uint64, units int64)
 	// Wrote, if not nil, receives the number of bytes of each segment and each datagram
 	// that a node sends, if Gossip is set. Wrote must not block, or call methods of the
@@ -386,8 +386,9 @@ func (c *Cluster) Throttle(name string, pause, every time.Duration) {
 	c.network.Host(name).Throttle(pause, every)
 }
 
-// Cut disconnects hosts of different sides, in both directions. Links within a side and
-// links of hosts on no side stay as they are. Network().Cut cuts one direction only.
+// Cut disconnects hosts of different sides, in both directions. Cut does not change links
+// within a side, or links of a host that is on no side. Network().Cut cuts one direction
+// only.
 func (c *Cluster) Cut(sides ...[]string) { c.network.Split(sides...) }
 
 // Heal restores all links: no link is cut or rejects connections, and each has the values

@@ -17,7 +17,7 @@ import (
 	"github.com/weir-go/weir/weirtest"
 )
 
-// echoes answers each request with itself.
+// echoes answers each request with the bytes of the request.
 type echoes struct{ late chan string }
 
 func (echoes) Changed() {}

@@ -16,9 +16,9 @@ import (
 type Link struct {
 	Latency time.Duration // minimum time that a packet takes
 	Jitter  time.Duration // maximum additional time; the time of each packet is drawn evenly
-	// Loss is the part of the packets that are lost, from 0 to 1. On a stream, and between
-	// nodes with Host.Cluster, a lost packet is sent again 200 ms later, as by a kernel
-	// whose shortest timeout is that long.
+	// Loss is the part of the packets that are lost, from 0 to 1. On a stream, and
+	// between nodes with Host.Cluster, a lost packet is sent again 200 ms later, which is
+	// the minimum retransmission timeout of Linux.
 	Loss float64
 	// Duplicates is the part of the datagrams that arrive twice, from 0 to 1. A stream
 	// does not read data twice.
@@ -160,8 +160,8 @@ func (n *Network) Reject(a, b string) {
 	n.Break(a, b)
 }
 
-// Split disconnects hosts of different sides, in both directions. Links within a side and
-// links of hosts on no side stay as they are.
+// Split disconnects hosts of different sides, in both directions. Split does not change
+// links within a side, or links of a host that is on no side.
 func (n *Network) Split(sides ...[]string) {
 	for i, side := range sides {
 		for j, other := range sides {
@@ -197,8 +197,8 @@ func (n *Network) reset() {
 	n.Heal()
 }
 
-// link is one direction between two hosts. It has its own random source, so that the
-// traffic of other links does not affect it.
+// link is the link from one host to another. Each link has its own random source, so that
+// the traffic of other links does not affect the link.
 type link struct {
 	Link
 	cut     bool
@@ -241,7 +241,7 @@ type flow struct {
 	stream   bool      // a stream of bytes, which are sent again after a cut, as by TCP
 	link     *link     // nil before the first parcel is sent
 	queue    []parcel  // parcels on their way, in order
-	due      int       // number of parcels in queue whose time has come, and which a cut link or a frozen host holds
+	due      int       // number of the first parcels of queue that have become due, but are held by a cut link or a frozen host
 	lost     int       // number of parcels that were on their way when the connection broke, and do not arrive
 	cut      time.Time // when the first parcel reached the cut; zero if no held parcel has reached a cut
 	resumes  time.Time // arrival time of the retransmission; later parcels do not arrive earlier
@@ -284,7 +284,7 @@ func (f *flow) dropAll() {
 }
 
 // arrivalTime returns the arrival time of a packet that is sent now and spends the given
-// time on the link. Packets neither leave nor reach a paused host.
+// time on the link. A paused host neither sends nor receives packets.
 func arrivalTime(from, to *Host, takes time.Duration) time.Time {
 	return to.resumeTime(from.resumeTime(time.Now()).Add(takes))
 }
@@ -362,8 +362,8 @@ func (d *datagram) occur() {
 	}
 }
 
-// release sends the held packets again, except the packets that a link or a host still
-// holds.
+// release sends the held packets again, unless their link is still cut or one of their
+// hosts is still frozen.
 func (n *Network) release() {
 	held := n.held
 	n.held = nil

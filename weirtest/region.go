@@ -254,8 +254,8 @@ func (m *member) refusal(from *member, region string) (reason, problem string) {
 	return "", ""
 }
 
-// sendAway refuses further requests of other regions, so that their nodes ask another
-// member.
+// sendAway refuses further requests of other regions, so that the nodes there send their
+// requests to another member.
 func (m *member) sendAway() {
 	for _, name := range slices.Sorted(maps.Keys(m.foreigners)) {
 		if p := m.foreigners[name]; p.admitted {

@@ -147,8 +147,10 @@ func (p *pairOfReplicas) recovers(start string) string {
 	return "never"
 }
 
-// The nodes grant the units in the table of docs/partitions.md. The document describes the rows with like by
-// another row: FailClosed grants no units where MajorityShare grants 50.
+// The nodes grant the units in the table of docs/partitions.md. The document does not
+// repeat a row that has a name in the field like. Instead, it states that the row equals
+// the row with that name, except that FailClosed grants no units where MajorityShare
+// grants 50.
 func TestTwoReplicasGrantAsDocumented(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../docs/partitions.md")

@@ -18,7 +18,7 @@ import (
 
 var seeded = weir.Config{Seed: []byte("a seed of sixteen bytes or more")}
 
-// delivered is a time in which a message without a response certainly arrives.
+// delivered is more than the time that a message without a response takes.
 const delivered = 2 * time.Millisecond
 
 func reserve(t *testing.T, l *weir.Limiter, key string, estimate int64) *weir.Reservation {

@@ -94,10 +94,11 @@ func (l *lan) owned(n *remote, limits []weir.Limit, keys string, hosts ...int) (
 	return questions
 }
 
-// longestCheck returns the longest time of a check, without the lateness of its process during the
-// check. A member that reports a delay extends the check by up to timeout; latest is the lateness of
-// the latest process. The timer that measures the lateness of a process and the timer that ends the
-// check may be late at different times, so the lateness of this process, the argument own, counts once.
+// longestCheck returns the longest time of a check, without the lateness of its process
+// during the check. A member that reports a delay extends the check by up to timeout; the
+// argument latest is the lateness of the latest process. The timer that measures the
+// lateness of a process and the timer that ends the check may be late at different times,
+// so the lateness of this process, the argument own, counts once.
 func longestCheck(timeout, latest, own time.Duration) time.Duration {
 	const work = 10 * time.Millisecond // time of the check itself on a shared machine
 	return timeout + min(timeout, latest) + own + work

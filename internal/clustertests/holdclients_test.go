@@ -356,7 +356,7 @@ func (s *clientSchedule) hold(ctx context.Context, key *clientKey, by string, un
 		key.holds = append(key.holds, h)
 		s.judgeSum(h, "granted", now)
 	case err != nil && !(waits && errors.Is(err, context.DeadlineExceeded)):
-		s.fail("a hold is an error: %v", err)
+		s.fail("a hold returned an error: %v", err)
 	default:
 		if !s.isCalm(h.asked) {
 			h.counted = now.Add(s.spread()) // the answer to a grant may have been late
@@ -518,7 +518,7 @@ func (s *clientSchedule) release(h *clientHold, by string) {
 	case err == nil && h.released.IsZero():
 		h.released = now
 	case err != nil && s.isSound(begun):
-		s.fail("to release #%d is an error: %v", h.number, err)
+		s.fail("releasing #%d returned an error: %v", h.number, err)
 	}
 }
 

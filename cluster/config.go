@@ -86,11 +86,11 @@ type Config struct {
 	// needs TLS. Without CertificateNames, a certificate that TLS accepts stands for any name and
 	// region.
 	CertificateNames map[string][]string
-	// Forget is how long a dead member stays in the roster of a large side. A side is large if,
-	// during this time, it was at least as large as the set of members that it misses. Members that
-	// have joined the side belong to it. On a smaller side, the time is ten times as long. Members that
-	// died before they served do not count as missing, and stay for Forget on every side. The default
-	// is 5 minutes.
+	// Forget is how long a dead member stays in the roster of a large side. A side is large if, during
+	// this time, it was at least as large as the set of members that it misses. New members count as
+	// part of the side, also while they are joining. On a smaller side, the time is ten times as long.
+	// Members that died before they served do not count as missing, and stay for Forget on every side.
+	// The default is 5 minutes.
 	Forget time.Duration
 	// ForgetRefused sets View.Ended, so that the node above may leave members that have ended out of
 	// its shares. The kernel of such a member closed all connections, and refuses new ones with

@@ -2,9 +2,9 @@ package detect
 
 import "time"
 
-// Allowance is a rate with a burst: a token bucket. Time is an argument. A time before the latest time
-// adds no events, so that a clock that steps back adds no event twice. An Allowance is not safe for
-// concurrent use.
+// Allowance is a rate with a burst: a token bucket. Time is an argument. After a clock has stepped back,
+// no events are added until the clock passes its earlier time. An Allowance is not safe for concurrent
+// use.
 type Allowance struct {
 	burst  float64   // maximum of left
 	second float64   // number of events by which left grows in each second

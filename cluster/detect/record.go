@@ -24,8 +24,8 @@ type Record struct {
 	Epoch              uint64 // raised by the member above the epoch of each tombstone that it answers; no other node changes it
 	Turn               uint64 // incremented by the member with each announcement; no other node changes it
 	Announced          State  // the last state that the member has announced
-	// Gone is the time at which the member left, was replaced or was forgotten, or zero. Messages
-	// contain the time since then instead.
+	// Gone is the time at which the member left, was replaced or was forgotten, or zero. A message
+	// contains the age of the tombstone instead.
 	Gone time.Time
 }
 

@@ -293,13 +293,13 @@ func (e *Entry) IsDead(now time.Time) bool { return !e.Alive && !now.Before(e.de
 // tombstones. The argument before is the time of the previous Tick. onSide reports whether a member is
 // on the side of this node. It must report true for this node.
 //
-// A side is compared with the set of members that it misses. Members that have joined the side belong to
-// it. If the side has not been smaller than this set for the duration Config.Forget, it forgets
-// the members that have been dead for that duration. Otherwise it forgets a member that has been dead for
-// smallPatience times that duration. When a partition heals, a small side connects to the missing members
-// in turn: it may stop being smaller with the first of them, while the remaining members are about to
-// connect. A member that died before it served owns no keys and does not count as missing. Every side
-// forgets such a member once it has been dead for Config.Forget.
+// A side is compared with the set of members that it misses. A new member counts as part of the side,
+// also while it is Joining. If the side has not been smaller than this set for the duration
+// Config.Forget, it forgets the members that have been dead for that duration. Otherwise it forgets a
+// member that has been dead for smallPatience times that duration. When a partition heals, a small side
+// connects to the missing members in turn: it may stop being smaller with the first of them, while the
+// remaining members are about to connect. A member that died before it served owns no keys and does not
+// count as missing. Every side forgets such a member once it has been dead for Config.Forget.
 func (r *Roster) Tick(before, now time.Time, onSide func(name string) bool) Change {
 	var c Change
 	here, missing := 0, 0

@@ -58,6 +58,6 @@ func (a *api) deleteBan(r *request) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	a.log.Info("ban released", "limit", limit, "id", hex.EncodeToString(raw[:]), "not_reached", notReached, "client", r.by, "addr", r.RemoteAddr)
+	a.log.Info("an operator released a ban", "limit", limit, "id", hex.EncodeToString(raw[:]), "not_reached", notReached, "client", r.by, "addr", r.RemoteAddr)
 	return showReset(notReached)
 }

@@ -67,7 +67,7 @@ func TestBansAreListedAndReleased(t *testing.T) {
 	require.True(t, take("partner", "sk-0123456789abcdef").Allowed)
 	a.get("GET", "/v1/bans", "", 200, &list)
 	require.Empty(t, list.Bans)
-	require.Contains(t, a.log.String(), `msg="ban released" limit=partner id=`+secret.ID)
+	require.Contains(t, a.log.String(), `msg="an operator released a ban" limit=partner id=`+secret.ID)
 	require.NotContains(t, a.log.String(), "192.0.2.1 ")
 	require.NotContains(t, a.log.String(), "sk-0123")
 }

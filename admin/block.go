@@ -79,7 +79,7 @@ func (a *api) setBlock(r *request) (int, any, error) {
 		return 0, nil, err
 	}
 	answer := showBlock(block)
-	a.log.Info("block set", controlAttributes(&block.Control, r, "id", answer.ID)...)
+	a.log.Info("an operator set a block", controlAttributes(&block.Control, r, "id", answer.ID)...)
 	return http.StatusOK, answer, nil
 }
 
@@ -95,7 +95,7 @@ func (a *api) deleteBlock(r *request) (int, any, error) {
 	case id != "" && b == blocked{}:
 		err = a.book.UnblockName(id)
 	case id != "":
-		err = refuse(http.StatusBadRequest, "id names a whole block: send no other field")
+		err = refuse(http.StatusBadRequest, "id already names a block: send no other parameter")
 	default:
 		var text string
 		var block rules.Block
@@ -107,6 +107,6 @@ func (a *api) deleteBlock(r *request) (int, any, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	a.log.Info("block removed", "id", id, "client", r.by, "addr", r.RemoteAddr)
+	a.log.Info("an operator removed a block", "id", id, "client", r.by, "addr", r.RemoteAddr)
 	return http.StatusNoContent, nil, nil
 }

@@ -30,7 +30,7 @@ func TestBlockIsSetListedAndDeleted(t *testing.T) {
 		a.get("PUT", "/v1/blocks", body, 200, &set)
 		require.Regexp(t, c.id, set.ID)
 		require.Equal(t, controlAnswer{Until: &until, By: "token 1", Reason: "scanner", At: set.At}, set.controlAnswer)
-		require.Contains(t, a.log.String(), `msg="block set" id=`+set.ID+` until=`+until.Format(time.RFC3339)+` by="token 1" reason=scanner client="token 1" `)
+		require.Contains(t, a.log.String(), `msg="an operator set a block" id=`+set.ID+` until=`+until.Format(time.RFC3339)+` by="token 1" reason=scanner client="token 1" `)
 		require.Equal(t, 403, statusOf(c.request), c.block)
 		require.Equal(t, 200, statusOf(`"user":"ada"`))
 
@@ -42,7 +42,7 @@ func TestBlockIsSetListedAndDeleted(t *testing.T) {
 
 		for _, query := range []string{"?id=" + set.ID, c.query} {
 			require.Equal(t, http.StatusNoContent, a.ask("DELETE", "/v1/blocks"+query, "").Code)
-			require.Contains(t, a.log.String(), `msg="block removed" id=`+set.ID+` client="token 1" `)
+			require.Contains(t, a.log.String(), `msg="an operator removed a block" id=`+set.ID+` client="token 1" `)
 			require.Equal(t, 200, statusOf(c.request), c.query)
 			a.get("PUT", "/v1/blocks", body, 200, new(any))
 		}

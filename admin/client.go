@@ -177,7 +177,7 @@ func (a *api) overrideClient(r *request) (int, any, error) {
 			return 0, nil, err
 		}
 		id := r.rules.Limiter(p.limit, "", p.key).ID(p.key)
-		a.log.Info("override set", controlAttributes(&like.Control, r, "limit", p.limit.Name, "id", hex.EncodeToString(id[:]), "rate", overrides[i].Rate)...)
+		a.log.Info("an operator set an override", controlAttributes(&like.Control, r, "limit", p.limit.Name, "id", hex.EncodeToString(id[:]), "rate", overrides[i].Rate)...)
 		answer.Limits = append(answer.Limits, p.limit.Name)
 	}
 	return http.StatusOK, answer, nil
@@ -217,7 +217,7 @@ func (a *api) restoreClient(r *request) (int, any, error) {
 		if err := a.book.RestoreID(p.limit.Name, id); err != nil {
 			return 0, nil, err
 		}
-		a.log.Info("override removed", "limit", p.limit.Name, "id", hex.EncodeToString(id[:]), "client", r.by, "addr", r.RemoteAddr)
+		a.log.Info("an operator removed an override", "limit", p.limit.Name, "id", hex.EncodeToString(id[:]), "client", r.by, "addr", r.RemoteAddr)
 		answer.Limits = append(answer.Limits, p.limit.Name)
 	}
 	return http.StatusOK, answer, nil
@@ -271,6 +271,6 @@ func (a *api) resetCount(r *request, limit, key string) (notReached []string, er
 	slices.Sort(notReached)
 	notReached = slices.Compact(notReached)
 	id := limiters[0].ID(key)
-	a.log.Info("count reset", "limit", limit, "id", hex.EncodeToString(id[:]), "not_reached", notReached, "client", r.by, "addr", r.RemoteAddr)
+	a.log.Info("an operator reset a count", "limit", limit, "id", hex.EncodeToString(id[:]), "not_reached", notReached, "client", r.by, "addr", r.RemoteAddr)
 	return notReached, nil
 }

@@ -52,7 +52,7 @@ func TestAllLimitsOfClientAreShownAndChanged(t *testing.T) {
 	var changed clientAnswer
 	a.get("DELETE", "/v1/clients/counts?user=ada", "", 200, &changed)
 	require.Equal(t, clientAnswer{Limits: []string{"api/hourly", "api/burst", "soft", "monthly"}, NotCovered: c.NotCovered}, changed)
-	require.Contains(t, a.log.String(), `msg="count reset" limit=monthly id=`)
+	require.Contains(t, a.log.String(), `msg="an operator reset a count" limit=monthly id=`)
 	c, left = show("user", "ada")
 	require.Equal(t, full, left)
 	require.EqualValues(t, 2, c.Limits[2].Soft.Remaining)

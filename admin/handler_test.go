@@ -271,7 +271,7 @@ func TestInvalidRequestsAreRefusedWithReason(t *testing.T) {
 		{"a block of no rule", "PUT", "/v1/blocks", `{"rule":"adress","key":"u"}`, 404, `there is no rule "adress": did you mean "address"?`},
 		{"a block of a long key", "PUT", "/v1/blocks", `{"api_key":"` + long + `"}`, 400, `the api_key has 1025 bytes: use 1 to 1024`},
 		{"a block in the past", "PUT", "/v1/blocks", `{"user":"u","until":"2001-01-01T00:00:00Z"}`, 400, `until is 2001-01-01T00:00:00Z, which is past: use a later time`},
-		{"a block by its id and its client", "DELETE", "/v1/blocks?id=user/5&user=ada", "", 400, "id names a whole block: send no other field"},
+		{"a block by its id and its client", "DELETE", "/v1/blocks?id=user/5&user=ada", "", 400, "id already names a block: send no other parameter"},
 		{"a block that is none", "DELETE", "/v1/blocks?id=user/5", "", 400, `"user/5" is not the name of a block: use ip/NETWORK, user/ID, api_key/ID or key/RULE/ID`},
 		{"a rate in quotes", "POST", "/v1/overrides", `{"limit":"address","key":"a","rate":"5"}`, 400, `rate is "5": use a number, without quotes`},
 		{"half a rate", "POST", "/v1/overrides", `{"limit":"address","key":"a","rate":1.5}`, 400, `rate is 1.5: use a whole number`},
@@ -457,7 +457,7 @@ func TestNoKeyIsLogged(t *testing.T) {
 	require.Equal(t, 3, strings.Count(a.log.String(), "\n"), a.log)
 	require.Equal(t, 3, strings.Count(a.log.String(), set.ID), "each change is logged with what stands for the key")
 	require.Equal(t, 3, strings.Count(a.log.String(), `client="token 1"`))
-	require.Regexp(t, `msg="override set".* rate=5000 until=forever by="token 1" `, a.log)
+	require.Regexp(t, `msg="an operator set an override".* rate=5000 until=forever by="token 1" `, a.log)
 	require.NotContains(t, a.log.String(), "alice")
 	require.NotContains(t, a.log.String(), testToken)
 }

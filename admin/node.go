@@ -63,7 +63,7 @@ func (a *api) deleteMember(r *request) (int, any, error) {
 	if err := a.node.Forget(r.rest); err != nil {
 		return 0, nil, err
 	}
-	a.log.Info("member forgotten", "member", r.rest, "client", r.by, "addr", r.RemoteAddr)
+	a.log.Info("an operator removed a dead member", "member", r.rest, "client", r.by, "addr", r.RemoteAddr)
 	return http.StatusNoContent, nil, nil
 }
 

@@ -86,7 +86,7 @@ func (a *api) setOverride(r *request) (int, any, error) {
 		return 0, nil, errors.New("the override was set, and another request removed it at once")
 	}
 	answer := showOverride(set)
-	a.log.Info("override set", controlAttributes(&o.Control, r, "limit", limit, "id", answer.ID, "rate", o.Rate)...)
+	a.log.Info("an operator set an override", controlAttributes(&o.Control, r, "limit", limit, "id", answer.ID, "rate", o.Rate)...)
 	if used == resetUsed {
 		if answer.NotReached, err = a.resetCount(r, limit, key); err != nil {
 			return 0, nil, err
@@ -142,7 +142,7 @@ func (a *api) deleteOverride(r *request) (int, any, error) {
 	if err := a.book.RestoreID(limit, raw); err != nil {
 		return 0, nil, err
 	}
-	a.log.Info("override removed", "limit", limit, "id", hex.EncodeToString(raw[:]), "client", r.by, "addr", r.RemoteAddr)
+	a.log.Info("an operator removed an override", "limit", limit, "id", hex.EncodeToString(raw[:]), "client", r.by, "addr", r.RemoteAddr)
 	return http.StatusNoContent, nil, nil
 }
 

@@ -71,6 +71,6 @@ func (a *api) acceptSuggestion(r *request) (int, any, error) {
 	}
 	o.At = time.Now().Truncate(time.Second)
 	answer := showOverride(o)
-	a.log.Info("override set", controlAttributes(&o.Control, r, "limit", limit, "id", answer.ID, "rate", o.Rate)...)
+	a.log.Info("an operator set an override", controlAttributes(&o.Control, r, "limit", limit, "id", answer.ID, "rate", o.Rate)...)
 	return http.StatusOK, answer, nil
 }

@@ -49,7 +49,7 @@ func TestSuggestionIsListedAndAccepted(t *testing.T) {
 	o, ok := a.book.OverrideOf("api", "123")
 	require.True(t, ok)
 	require.Equal(t, []any{int64(4), "token 1", "a launch"}, []any{o.Rate, o.By, o.Reason})
-	require.Contains(t, a.log.String(), `msg="override set" limit=api id=`+id+" rate=4")
+	require.Contains(t, a.log.String(), `msg="an operator set an override" limit=api id=`+id+" rate=4")
 }
 
 func TestGarbageTimesDoNotBreakAnswers(t *testing.T) {

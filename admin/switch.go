@@ -49,7 +49,7 @@ func (a *api) setSwitch(r *request) (int, any, error) {
 	if i < 0 {
 		return 0, nil, errors.New("the switch was set, and another request removed it at once")
 	}
-	a.log.Info("switch set", controlAttributes(&w.Control, r, "rule", rule, "mode", w.Mode.String())...)
+	a.log.Info("an operator set a switch", controlAttributes(&w.Control, r, "rule", rule, "mode", w.Mode.String())...)
 	return http.StatusOK, showSwitch(all[i]), nil
 }
 
@@ -77,6 +77,6 @@ func (a *api) deleteSwitch(r *request) (int, any, error) {
 	if err := a.book.RestoreRule(rule); err != nil {
 		return 0, nil, err
 	}
-	a.log.Info("switch removed", "rule", rule, "client", r.by, "addr", r.RemoteAddr)
+	a.log.Info("an operator removed a switch", "rule", rule, "client", r.by, "addr", r.RemoteAddr)
 	return http.StatusNoContent, nil, nil
 }

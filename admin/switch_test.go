@@ -20,7 +20,7 @@ rules:
 	var set switchAnswer
 	a.get("PUT", "/v1/switches", `{"rule":"api","mode":"off","until":"`+until.Format(time.RFC3339)+`","by":"","reason":"an incident"}`, 200, &set)
 	require.Equal(t, switchAnswer{"api", "off", controlAnswer{Until: &until, By: "token 1", Reason: "an incident", At: set.At}}, set)
-	require.Contains(t, a.log.String(), `msg="switch set" rule=api mode=off until=`+until.Format(time.RFC3339)+` by="token 1" reason="an incident" client="token 1" `)
+	require.Contains(t, a.log.String(), `msg="an operator set a switch" rule=api mode=off until=`+until.Format(time.RFC3339)+` by="token 1" reason="an incident" client="token 1" `)
 	a.get("PUT", "/v1/switches", `{"rule":"*","mode":"shadow","by":"jo"}`, 200, &set)
 
 	var all switchesAnswer
@@ -45,7 +45,7 @@ rules:
 	require.EqualValues(t, 1, status.Limits[0].Remaining, "nothing is spent")
 
 	require.Equal(t, http.StatusNoContent, a.ask("DELETE", "/v1/switches?rule=api", "").Code)
-	require.Contains(t, a.log.String(), `msg="switch removed" rule=api client="token 1" `)
+	require.Contains(t, a.log.String(), `msg="an operator removed a switch" rule=api client="token 1" `)
 	require.Equal(t, rules.Shadow, a.book.Current().Mode(a.book.Current().Rules()[0]), "the switch of all rules is left")
 	require.Equal(t, http.StatusNoContent, a.ask("DELETE", "/v1/switches?rule=api", "").Code, "again")
 }

@@ -51,6 +51,6 @@ func (a *api) putRules(r *request) (int, any, error) {
 	for _, w := range set.Warnings() {
 		answer.Warnings = append(answer.Warnings, w.Error())
 	}
-	a.log.Info("rules published", controlAttributes(&c, r, "version", answer.Version, "hash", answer.Hash)...)
+	a.log.Info("an operator published rules", controlAttributes(&c, r, "version", answer.Version, "hash", answer.Hash)...)
 	return http.StatusOK, answer, nil
 }

@@ -32,7 +32,7 @@ func TestTextIsPublishedAndShown(t *testing.T) {
 	a.get("PUT", "/v1/rules", bodyOf(t, publishable), 200, &put)
 	require.Equal(t, []any{uint64(9), "jo", "twice the load"}, []any{put.Version, put.By, put.Reason})
 	require.Len(t, put.Warnings, 1, "tiers do not multiply a limit by address")
-	require.Contains(t, a.log.String(), `msg="rules published" version=9 hash=`+put.Hash+` until=forever by=jo reason="twice the load" client="token 1" addr=`)
+	require.Contains(t, a.log.String(), `msg="an operator published rules" version=9 hash=`+put.Hash+` until=forever by=jo reason="twice the load" client="token 1" addr=`)
 	require.NotContains(t, a.log.String(), "rate: 70")
 
 	var now rulesAnswer

@@ -118,7 +118,7 @@ func (o *Options) source() (rules.Source, error) {
 	case o.Rules != "":
 		return rules.NewSource(o.Rules, rules.SourceOptions{Logger: o.Node.Logger})
 	case o.Source == nil && o.RulesCache != "":
-		return nil, errors.New("service: RulesCache without Rules and Source: remove RulesCache, or set Rules or Source")
+		return nil, errors.New("service: RulesCache is set without Rules and Source: remove RulesCache, or set Rules or Source")
 	}
 	return o.Source, nil
 }

@@ -85,7 +85,7 @@ func TestStartReturnsErrors(t *testing.T) {
 	_, err = Start(t.Context(), Options{Rules: "ftp://example.com/rules.yaml"})
 	require.ErrorIs(t, err, weir.ErrInvalid)
 	_, err = Start(t.Context(), Options{RulesCache: "cache"})
-	require.ErrorContains(t, err, "RulesCache without Rules and Source")
+	require.ErrorContains(t, err, "RulesCache is set without Rules and Source")
 	source, err := rules.NewSource("rules.yaml", rules.SourceOptions{})
 	require.NoError(t, err)
 	_, err = Start(t.Context(), Options{Rules: "rules.yaml", Source: source})

@@ -135,11 +135,11 @@ func (a *answer) read(response *http.Response) error {
 		a.allowed = true
 	case http.StatusTooManyRequests:
 	default:
-		return fmt.Errorf("status %s", response.Status)
+		return fmt.Errorf("the gateway answered with status %s", response.Status)
 	}
 	var d decided
 	if err := json.Unmarshal([]byte(response.Header.Get(decidedHeader)), &d); err != nil || d.Source == "" {
-		return errors.New("the answer does not say when it was checked")
+		return errors.New("the header field " + decidedHeader + " of the answer is missing or not valid")
 	}
 	a.at, a.owner, a.check = placeOf(d.Source), d.Owner, lab.Between(d.From, d.To)
 	return nil

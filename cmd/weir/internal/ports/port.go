@@ -119,7 +119,7 @@ func (p *Port) cut(dropped []*conn) {
 	for _, c := range dropped {
 		c.sever()
 		if unlogged, due := c.port.paced.Due(time.Now()); due {
-			p.budget.log.Warn("closed a stalled connection, because its port is full", "listener", c.port.name, "addr", c.Conn.RemoteAddr().String(), "unlogged", unlogged)
+			p.budget.log.Warn("a stalled connection was closed, because its port is full", "listener", c.port.name, "addr", c.Conn.RemoteAddr().String(), "unlogged", unlogged)
 		}
 	}
 }

@@ -149,7 +149,7 @@ func NewCluster(ctx context.Context, o Options) (*Cluster, error) {
 	for _, name := range o.Nodes {
 		c.publish(o.Regions[name])
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, settleWithin, errors.New("weirtest: the nodes of the new cluster do not see each other"))
+	ctx, cancel := context.WithTimeoutCause(ctx, settleWithin, fmt.Errorf("weirtest: the nodes of the new cluster did not see each other within %v", settleWithin))
 	defer cancel()
 	var err error
 	for _, name := range o.Nodes {
@@ -213,13 +213,13 @@ func (c *Cluster) Start(ctx context.Context, name string) (*weir.Node, error) {
 	switch {
 	case name == "":
 		c.mu.Unlock()
-		return nil, errors.New("weirtest: a host needs a name")
+		return nil, errors.New("weirtest: the name of the host is empty: pass a name to Start")
 	case c.closed:
 		c.mu.Unlock()
-		return nil, fmt.Errorf("weirtest: starting %q after Close: %w", name, net.ErrClosed)
+		return nil, fmt.Errorf("weirtest: no node can start on host %q, because the Cluster is closed: %w", name, net.ErrClosed)
 	case m.node != nil:
 		c.mu.Unlock()
-		return nil, fmt.Errorf("weirtest: %q runs a node already: Kill it or let it Leave first", name)
+		return nil, fmt.Errorf("weirtest: host %q runs a node already: call Kill or Leave first", name)
 	}
 	m.starts++
 	m.up = true
@@ -243,10 +243,10 @@ func (c *Cluster) Start(ctx context.Context, name string) (*weir.Node, error) {
 	c.mu.Unlock()
 	if err == nil && killed {
 		_ = node.Close()
-		err = fmt.Errorf("it was killed meanwhile: %w", weir.ErrClosed)
+		err = fmt.Errorf("the node was killed during its start: %w", weir.ErrClosed)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("weirtest: starting %q: %w", name, err)
+		return nil, fmt.Errorf("weirtest: starting a node on host %q: %w", name, err)
 	}
 	return node, nil
 }
@@ -327,7 +327,7 @@ func (c *Cluster) publish(region string) (name string) {
 func (c *Cluster) Leave(ctx context.Context, name string) error {
 	node := c.Node(name)
 	if node == nil {
-		return fmt.Errorf("weirtest: %q runs no node that could leave", name)
+		return fmt.Errorf("weirtest: host %q runs no node that could leave: call Start first", name)
 	}
 	err := node.Leave(ctx)
 	c.recordStop(name, node)

@@ -78,7 +78,7 @@ func (h *Host) Thaw() {
 // All other timers of the node continue, as do the timers of a node with Host.Network.
 func (h *Host) Throttle(pause, every time.Duration) {
 	if pause < 0 || pause > 0 && pause >= every {
-		panic(fmt.Sprintf("weirtest: Throttle of %q by %v in every %v: a pause must be shorter than the time from one to the next", h.name, pause, every))
+		panic(fmt.Sprintf("weirtest: Throttle of host %q has a pause of %v in every %v: use a pause of at least 0 that is shorter than the period", h.name, pause, every))
 	}
 	h.net.mu.Lock()
 	defer h.net.mu.Unlock()

@@ -143,10 +143,10 @@ func (m *member) Start(ctx context.Context, h cluster.Handler) error {
 		return cluster.ErrClosed
 	case m.process != nil:
 		n.mu.Unlock()
-		return errors.New("weirtest: the cluster has started already")
+		return errors.New("weirtest: the cluster has started already: call Host.Cluster for another one")
 	case p.member != nil:
 		n.mu.Unlock()
-		return fmt.Errorf("weirtest: host %q runs a cluster already: %w", m.host.name, syscall.EADDRINUSE)
+		return fmt.Errorf("weirtest: host %q runs a cluster already: close that cluster or kill the host first: %w", m.host.name, syscall.EADDRINUSE)
 	}
 	p.member, m.process, m.handler = m, p, h
 	m.host.starts++
@@ -233,7 +233,7 @@ func (m *member) unansweredJoins() map[string]string {
 		case len(hosts) == 0:
 			unanswered[entry] = fmt.Sprintf("%q does not resolve", entry)
 		case others:
-			unanswered[entry] = "no member answers there"
+			unanswered[entry] = "no member answers at this address"
 		}
 	}
 	return unanswered

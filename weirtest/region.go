@@ -146,7 +146,7 @@ func (r *region) tryHost() {
 	h := best[m.rng.IntN(len(best))]
 	there := h.process.member
 	if there == nil {
-		m.warn("cannot reach another region", "region", r.name, "host", h.name, "error", "no cluster runs there")
+		m.warn("cannot reach another region", "region", r.name, "host", h.name, "error", "no cluster runs on this host")
 		r.misses[h]++
 		r.scheduleStep(r.drawPause())
 		return
@@ -245,11 +245,11 @@ func (p *peer) handleDrop() {
 func (m *member) refusal(from *member, region string) (reason, problem string) {
 	switch {
 	case from.config.Seed != m.config.Seed:
-		return "seed", "it has another Seed"
+		return "seed", "the node has another Seed"
 	case region != m.config.Region:
 		return "region", fmt.Sprintf("a node of region %q expected a node of region %q at the address, and found a node of region %q", from.config.Region, region, m.config.Region)
 	case m.roster.Self().IsGone():
-		return "", "it has left"
+		return "", "the node has left"
 	}
 	return "", ""
 }
@@ -260,7 +260,7 @@ func (m *member) sendAway() {
 	for _, name := range slices.Sorted(maps.Keys(m.foreigners)) {
 		if p := m.foreigners[name]; p.admitted {
 			p.admitted = false
-			p.send(message{kind: refused, body: []byte("it has left")})
+			p.send(message{kind: refused, body: []byte("the node has left")})
 		}
 	}
 }

@@ -48,9 +48,9 @@ const (
 type BusyLoad struct {
 	Goroutines int
 	Work, Rest time.Duration
-	Throttled  []int // the processes that are stopped for 60 ms of each 100 ms
-	Quota      []int // the processes that may use 40 ms of CPU in each 100 ms, by cgroup
-	Flood      []int // the gateways that also check new keys
+	Throttled  []int // indexes of the processes that are stopped for 60 ms of each 100 ms
+	Quota      []int // indexes of the processes that a cgroup limits to 40 ms of CPU in each 100 ms
+	Flood      []int // indexes of the gateways that also check new keys
 	Gateway    int   // the index of this gateway
 }
 

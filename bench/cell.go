@@ -110,8 +110,8 @@ func (c cell) measure(s settings) (f result, err error) {
 	return sumUp(&tallies[0])
 }
 
-// sumUp computes the figures of a run. It returns an error if no check was measured, or
-// if at least as many checks failed as were measured. It also returns an error if all
+// sumUp computes the figures of a run. sumUp returns an error if no check was measured,
+// or if at least as many checks failed as were measured. It also returns an error if all
 // checks were decided with authority, but the number of admitted checks is not within the
 // bounds of the limits.
 func sumUp(t *worker.Tally) (f result, err error) {

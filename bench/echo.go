@@ -32,7 +32,7 @@ type echo struct {
 	slots   []chan bool // a channel for each pending request: true for a response, false when the connection ends
 	free    []uint64    // indexes of slots without a pending request
 	queued  []byte      // frames that are not written yet
-	spare   []byte      // written buffer, which becomes queued at the next flush; only the writing caller uses it
+	spare   []byte      // buffer of written frames, which the next flush uses for queued; only the writing caller uses this buffer
 	writing bool        // whether a caller writes
 	ended   bool        // whether conn has ended
 	served  []net.Conn  // connections from the other process
@@ -117,7 +117,7 @@ func (e *echo) flush() {
 		e.queued = e.spare[:0]
 		e.mu.Unlock()
 		if _, err := e.conn.Write(frames); err != nil {
-			e.conn.Close() // then the method read ends all waits
+			e.conn.Close() // the method read then fails, and ends all waits
 			return
 		}
 		e.spare = frames

@@ -120,7 +120,7 @@ func (s *Sizer) Meet(echoes []string, _ *int) error {
 
 // SizerLoad is the load of a node.
 type SizerLoad struct {
-	Way  string  // how checks are decided; "nothing" for no checks
+	Way  string  // the kind of decision of all checks, such as "owned" or "leased"; "nothing" if no checks are sent
 	Rate float64 // checks per second
 	For  time.Duration
 }

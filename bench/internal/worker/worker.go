@@ -177,8 +177,8 @@ func (w *Worker) Run(d time.Duration, t *Tally) error {
 }
 
 // drive makes checks with all callers for the given time, and returns the counts of these
-// checks. Each caller measures the duration of one check among as many as the argument
-// every.
+// checks. The argument every is the number of checks of a caller for each check whose
+// duration is measured.
 func (w *Worker) drive(d time.Duration, every int) (made Counts, took time.Duration) {
 	w.measuring.Store(true)
 	begun := time.Now()

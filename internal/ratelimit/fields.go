@@ -63,6 +63,9 @@ func window(l weir.Limit) int64 {
 // AppendState appends the rest of a limit as an item of RateLimit: there are r units for the next t
 // seconds, and then the whole limit. There is no t for an InFlight limit if ResetAfter is 0, because
 // units return at any time.
+//
+// The time t has this meaning after a denial as well. If it were sometimes the time of the next unit, a client could
+// not interpret it. The draft advises a Retry-After no earlier than t, which would delay clients while units are free.
 func AppendState(b []byte, d *weir.Decision, l *weir.Limiter) []byte {
 	b = appendItem(b, d.Name)
 	b = append(b, ";r="...)

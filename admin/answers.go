@@ -112,7 +112,7 @@ type Rules struct {
 
 	Blocked map[string]uint64 `json:"blocked"` // refused requests, by the kind of the block
 
-	Outcomes []RuleOutcomes `json:"outcomes"` // in the order of the rules
+	Outcomes []RuleOutcomes `json:"outcomes"` // decisions about each limit, in the order of the rules
 	Factors  []Factor       `json:"factors"`  // the factor of each rule with adapt
 }
 

@@ -12,7 +12,7 @@ import (
 
 // A hold that is not renewed lasts for its TTL.
 const (
-	defaultHoldTTL = 30 * time.Second // if the request has no ttl
+	defaultHoldTTL = 30 * time.Second // TTL of a request without a ttl
 	minHoldTTL     = time.Second
 	maxHoldTTL     = time.Hour
 )

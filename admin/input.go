@@ -28,7 +28,7 @@ import (
 
 const (
 	maxBodyBytes = 64 << 10
-	maxTextBytes = 4 << 20 // for a body with a text of rules, which has at most 1 MiB before it is encoded as JSON
+	maxTextBytes = 4 << 20 // maximum of a body with a text of rules, which has at most 1 MiB before it is encoded as JSON
 	maxKeyBytes  = 1024    // the maximum of a node
 	maxUnits     = 1_000_000_000_000
 )

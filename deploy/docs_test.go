@@ -12,7 +12,7 @@ import (
 func TestPortsEqualDocumentedPorts(t *testing.T) {
 	text, err := os.ReadFile("../docs/deploy.md")
 	require.NoError(t, err)
-	documented := make(map[string]string) // by flag
+	documented := make(map[string]string) // keyed by flag
 	for _, row := range regexp.MustCompile("(?m)^\\| (\\d+) \\| .*`(?:-|Config\\.)(\\w+)`").FindAllStringSubmatch(string(text), -1) {
 		documented[map[string]string{"Bind": "peers"}[row[2]]+row[2]] = row[1]
 	}

@@ -117,7 +117,7 @@ func selects[V any](selector map[string]V, labels map[string]string) bool {
 type workload struct {
 	*object
 	node    *container
-	options map[string]string // of the node, by flag
+	options map[string]string // flags of the node, keyed by name
 }
 
 // workload returns the workload of the installation.
@@ -247,7 +247,7 @@ func TestOptionsMatchReplicasAndMemory(t *testing.T) {
 		require.Equal(t, strconv.Itoa(*least), w.options["expect"], name)
 
 		memory := w.node.Resources.Requests.Memory
-		keys := 5_000_000 // without -max_keys
+		keys := 5_000_000 // the default of -max_keys
 		if text := w.options["max_keys"]; text != "" {
 			var err error
 			keys, err = strconv.Atoi(text)

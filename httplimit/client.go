@@ -22,7 +22,7 @@ type ClientAddress struct {
 	field   string // canonical name
 	trusted []netip.Prefix
 	unix    bool // trust a peer on a Unix socket
-	n       int  // for FromRight
+	n       int  // position from the right, for FromRight
 }
 
 type trust uint8

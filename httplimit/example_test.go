@@ -107,7 +107,7 @@ func ExampleByLimiter_settle() {
 		Reserve: func(*http.Request, *rules.Rule) (int64, bool) { return 40, true },
 		Settle: func(_ *http.Request, _ *rules.Rule, e *httplimit.Ended) (int64, bool) {
 			n, err := strconv.ParseInt(e.Header.Get("X-Tokens"), 10, 64)
-			return n, err == nil // without a cost the estimate stays spent
+			return n, err == nil // without a cost, the estimate stays spent
 		},
 	})
 	handler := func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X-Tokens", "7") }

@@ -15,7 +15,7 @@ import (
 const (
 	limitField     = "X-Ratelimit-Limit"
 	remainingField = "X-Ratelimit-Remaining"
-	resetField     = "X-Ratelimit-Reset" // in Unix seconds
+	resetField     = "X-Ratelimit-Reset" // a time in Unix seconds
 	softField      = "X-Ratelimit-Soft"
 	bannedField    = "X-Ratelimit-Banned"
 	warningField   = "X-Ratelimit-Warning"

@@ -91,7 +91,7 @@ func (o *Outcome) fail(err error) {
 type Verdict struct {
 	Rule     *rules.Rule
 	Mode     rules.Mode    // mode of the rule for the key: Enforce, Shadow or, only in Judge, Off
-	Limiter  *weir.Limiter // with the numbers in force for the key and the tier
+	Limiter  *weir.Limiter // Limiter with the numbers in force for the key and the tier
 	Key      string
 	Tier     string // tier of the request; rules.Set.Tier returns the tier whose numbers apply
 	Units    int64

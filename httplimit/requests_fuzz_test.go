@@ -92,7 +92,7 @@ rules:
 `
 	n := testnode.Start(f, weir.Config{})
 	book := testnode.Book(f, n, file)
-	handlers := make(map[bool]http.Handler) // by Options.RefuseAmbiguousPaths
+	handlers := make(map[bool]http.Handler) // keyed by Options.RefuseAmbiguousPaths
 	for _, refuse := range []bool{false, true} {
 		m, err := New(n, book, Options{
 			Client: RightmostUntrusted("X-Forwarded-For", netip.MustParsePrefix("192.0.2.0/24")), User: HeaderValue("X-User"), APIKey: BearerToken, Tier: HeaderValue("X-Tier"),

@@ -135,7 +135,7 @@ func offers[T any](w http.ResponseWriter) bool {
 
 type flusher struct{ of *response }
 
-func (f flusher) Flush() { _ = f.FlushError() } // like that of net/http
+func (f flusher) Flush() { _ = f.FlushError() } // like the Flush of net/http, which returns no error
 
 func (f flusher) FlushError() error {
 	f.of.begin(http.StatusOK)

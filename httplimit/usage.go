@@ -21,13 +21,13 @@ import (
 type Usage struct {
 	Tier   string       `json:"tier"` // the tier whose numbers apply; empty if there is none
 	Exempt bool         `json:"exempt"`
-	Limits []LimitUsage `json:"limits"` // in the order of the rules
+	Limits []LimitUsage `json:"limits"` // limits of the caller, in the order of the rules
 }
 
 // LimitUsage is the state of a limit for a caller.
 type LimitUsage struct {
 	Rule       string `json:"rule"`
-	Name       string `json:"name"` // of the limit: the rule, or RULE/LIMIT
+	Name       string `json:"name"` // name of the limit: the rule, or RULE/LIMIT
 	Limit      int64  `json:"limit"`
 	Used       int64  `json:"used"`
 	Remaining  int64  `json:"remaining"`

@@ -28,7 +28,7 @@ type shownSnapshot struct {
 	At      int64             `json:"at"` // Unix milliseconds
 	Name    string            `json:"name"`
 	Region  string            `json:"region"`
-	Members []shownMember     `json:"members"` // at most membersShown
+	Members []shownMember     `json:"members"` // at most membersShown members
 	Roster  roster            `json:"roster"`
 	Checks  []rate            `json:"checks"` // nil before the first rates
 	Latency []latency         `json:"latency"`

@@ -11,9 +11,9 @@ import (
 
 // The kinds of decisions, by which the page groups Sources.
 const (
-	byAuthority = "authority" // by the count of the owner, or by its leases and pushbacks
-	byStandIn   = "stand-in"  // by a replica of the count
-	byShares    = "shares"    // within a share of the limit, or by the PartitionPolicy of the limit
+	byAuthority = "authority" // decided by the count of the owner, or by its leases and pushbacks
+	byStandIn   = "stand-in"  // decided by a replica of the count
+	byShares    = "shares"    // decided within a share of the limit, or by the PartitionPolicy of the limit
 )
 
 func decidedBy(source weir.Source) string {

@@ -47,7 +47,7 @@ type Snapshot struct {
 	Name     string // name of the node, or of the whole cluster
 	Region   string // empty if there are no regions
 	Members  []Member
-	Counters []Counters        // if Gather has returned counters, the page uses only the Latency of the Counters here
+	Counters []Counters        // counters of the Source; if Gather has returned counters, the page uses only the Latency of these
 	Outage   weir.OutageStats  // the page does not show the Count
 	Past     []weir.PastOutage // newest first
 	Limits   []string          // names of the limits whose keys can be watched
@@ -58,7 +58,7 @@ type Snapshot struct {
 
 // Rules describes the rules in force.
 type Rules struct {
-	admin.Rules          // without Outcomes and Factors, which are long lists
+	admin.Rules          // the rules without Outcomes and Factors, which are long lists
 	Switched    []string `json:"switched"` // the switches: each with its rule, mode, author, end and reason, as text
 	Bans        string   `json:"bans"`     // number of bans and of denied requests of this node, as text; empty without any
 	Adapted     []string `json:"adapted"`  // at most 20 rules whose factor has changed, as text

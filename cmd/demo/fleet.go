@@ -20,8 +20,8 @@ import (
 // happening is a step that was executed.
 type happening struct {
 	step
-	from   int64 // when it began, in Unix nanoseconds
-	seenBy int64 // when all gateways that are up had seen it; the constant never if they have not
+	from   int64 // time at which it began, in Unix nanoseconds
+	seenBy int64 // time at which all gateways that are up had seen it; the constant never if they have not
 }
 
 // fleet is the set of gateways. Its methods are safe for concurrent use, unless their

@@ -68,9 +68,9 @@ type Report struct {
 	Regions map[string]weir.RegionStats
 
 	Rules uint64 // version of the rules that decide
-	Saved int64  // when the writing of its last stored snapshot began, in Unix nanoseconds
+	Saved int64  // time at which the writing of its last stored snapshot began, in Unix nanoseconds
 
-	Still []span         // when the process stood still since the last report
+	Still []span         // times in which the process stood still since the last report
 	Page  *page.Snapshot // set if the gateway is shown and the figures are new
 	Left  bool           // whether the gateway no longer serves
 }
@@ -101,7 +101,7 @@ const (
 type decided struct {
 	Source   string // weir.Source of the decision; if several limits were checked, the least certain Source
 	Owner    string // the node that owns the key of the first limit
-	From, To int64  // when the check began and ended, in Unix nanoseconds
+	From, To int64  // start and end of the check, in Unix nanoseconds
 }
 
 // timeout is the Config.Timeout of the nodes: how long a check waits for other nodes.

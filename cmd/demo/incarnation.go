@@ -45,9 +45,9 @@ type incarnation struct {
 	condition condition
 	ready     bool          // whether it receives requests: it was ready at the last check, and no kill, freeze or leave has begun
 	report    Report        // the last report; there is none yet if its Name is empty
-	down      []span        // when the process was down, and no answer was expected
+	down      []span        // times in which the process was down, and no answer was expected
 	over      chan struct{} // closed when its process has ended
-	still     []span        // when it stood still because other programs had the cores, by its own reports
+	still     []span        // times in which the process stood still because other programs had the cores, as the process reports
 	series    []Figures     // its figures after each round of a soak
 }
 

@@ -71,7 +71,7 @@ func parse(args []string, help io.Writer) (options, error) {
 	if o.regions != 0 {
 		unless("nodes", 2)
 		unless("limit", 50)
-		unless("duration", 50*time.Second) // at least two periods for each claim of use
+		unless("duration", 50*time.Second) // so that each claim of use has at least two periods
 	}
 	enough := leastRate(o.limit, planetPer)
 	switch {
@@ -87,7 +87,7 @@ func parse(args []string, help io.Writer) (options, error) {
 	}
 	requests := float64(o.rate) * o.duration.Seconds()
 	if o.serve || o.soak != 0 {
-		requests = 0 // only the answers of a while are kept
+		requests = 0 // the demo keeps only the latest answers
 	}
 	var wrong []error
 	for _, c := range []struct {

@@ -38,7 +38,7 @@ func TestBoundAfterFaultMatchesGuarantee(t *testing.T) {
 	for name, test := range map[string]struct {
 		guarantee guarantee
 		durable   weir.Durability
-		most      int // in an hour, for a limit of 100
+		most      int // maximum number of units in an hour, for a limit of 100
 	}{
 		"no fault":                            {healthy, weir.Durable, 100},
 		"a start: a unit, and a round trip's": {deployed, weir.Durable, 102},

@@ -163,7 +163,7 @@ func (m *monitor) assess(to *assessment) {
 	to.seen.merge(sum(t.answers, func(*answer) bool { return true }))
 	c := circumstances{roundTrip: sum(t.answers, func(a *answer) bool { return a.at == asked }).checks.Quantile(0.99), long: f.aftermath > 0, saved: f.saved}
 	faults := slices.Concat(during[crashed:]...)
-	unanswered := make(map[account][]span) // when checks may have been admitted without the owner, except by the stand-in of an owner that was down
+	unanswered := make(map[account][]span) // times in which checks may have been admitted without the owner, except by the stand-in of an owner that was down
 	for _, a := range t.answers {
 		if a.at == asked && slices.ContainsFunc(during[crashed], func(s span) bool { return a.check.To <= s.From && a.check.To > s.From-int64(f.aftermath) }) {
 			c.roundTrip = max(c.roundTrip, a.check.Length()) // it depends on the other work of the machine

@@ -162,7 +162,7 @@ func TestHoldIsRenewedUntilItIsLost(t *testing.T) {
 		lost    time.Duration // time at which the hold is lost; 0 if it is not lost
 	}{
 		{"a node that answers", answers{204}, 60 * time.Second, 0},
-		{"one that fails twice", answers{503, 503, 204}, 56 * time.Second, 0}, // at 10, 13, 16, 26, ... seconds
+		{"one that fails twice", answers{503, 503, 204}, 56 * time.Second, 0}, // renewals at 10, 13, 16, 26, ... seconds
 		{"a hold that is over", answers{204, 410}, 10 * time.Second, 20 * time.Second},
 		{"a node that fails", answers{204, 503}, 10 * time.Second, 40 * time.Second},
 		{"one that hangs", answers{204, hangs}, 10 * time.Second, 40 * time.Second},

@@ -348,7 +348,7 @@ func (s *served) envoy(ctx context.Context, o *serveOptions, book *rules.Book, l
 	if o.Envoy == "" {
 		return nil
 	}
-	cfg := new(envoylimit.Config) // until the management server has sent a configuration
+	cfg := new(envoylimit.Config) // used until the management server has sent a configuration
 	limits := o.limits(log)
 	limits.Book = book
 	server, id, err := o.managementServer()

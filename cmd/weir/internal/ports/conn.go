@@ -26,9 +26,9 @@ type conn struct {
 	asked    atomic.Bool  // a handler has started for a request
 	calls    atomic.Int32 // requests with a running handler
 	reads    atomic.Int32 // requests in calls whose bodies have not been read to the end
-	since    atomic.Int64 // when the connection was accepted, its last request began or ended, or unread data was last seen
+	since    atomic.Int64 // time at which the connection was accepted, its last request began or ended, or unread data was last seen
 	writing  atomic.Int64 // start of the current write; 0 if there is none
-	extended atomic.Int64 // when Write last set the write deadline; 0 if the next Write must set it
+	extended atomic.Int64 // time at which Write last set the write deadline; 0 if the next Write must set it
 	proven   atomic.Bool  // the connection is no longer new; changed under the lock of the pool
 
 	half    atomic.Int32 // gRPC requests that are not fully read

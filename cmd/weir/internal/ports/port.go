@@ -154,7 +154,7 @@ func (p *Port) Shutdown(ctx context.Context, server *http.Server) error {
 	p.wait(ctx, firstRequestWait, unasked)
 	over := make(chan error, 1)
 	go func() { over <- server.Shutdown(ctx) }()
-	p.wait(ctx, firstRequestWait, unasked) // until handlers have all requests that the server accepted before
+	p.wait(ctx, firstRequestWait, unasked) // waits until handlers have all requests that the server accepted before
 	for _, c := range p.unaskedSince(0) {
 		_ = c.Close() // this bypasses TLS, because sending its close notification can block
 	}

@@ -196,7 +196,7 @@ func TestDrainWaitsForNextRequestsOfClients(t *testing.T) {
 	for _, c := range []struct {
 		name            string
 		used            []time.Duration // times since the last use of each connection
-		again, patience time.Duration   // when the first client sends its next request, 0 for never; when ctx is done
+		again, patience time.Duration   // times at which the first client sends its next request (0 for never), and at which ctx is done
 		want            time.Duration   // how long DrainConnections waits
 	}{
 		{"nobody has connected", nil, 0, time.Minute, 0},

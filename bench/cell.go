@@ -49,9 +49,9 @@ func (s settings) missing(c contender) error {
 	return nil
 }
 
-// callers returns the number of callers. A limiter that decides in memory has a caller
-// for each CPU: with more callers, the latencies would include the time that a goroutine
-// waits for a CPU.
+// callers returns the number of callers. If the node that receives a check also
+// decides it, there is one caller for each CPU: with more callers, the latencies would
+// include the time that a goroutine waits for a CPU.
 func (c cell) callers(s settings) int {
 	if c.contender.at == owned {
 		return runtime.NumCPU()

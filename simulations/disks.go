@@ -20,14 +20,14 @@ type disks struct {
 }
 
 type keptSnapshot struct {
-	began time.Duration // when its writing began
+	began time.Duration // when the writing of the snapshot began
 	text  []byte
 }
 
 // snapshotLoad records that a node has loaded a snapshot.
 type snapshotLoad struct {
 	writer string        // the node that wrote it
-	began  time.Duration // when its writing began
+	began  time.Duration // when the writing of the snapshot began
 	reader string        // the node that loaded it
 	ran    time.Duration // when that node ran; never if it has not run
 }

@@ -41,7 +41,8 @@ func spread(units int, from, to time.Duration, nodes ...int16) (checks []Check) 
 	return checks
 }
 
-// spreadDenied returns checks like spread, but allows only one in every among checks.
+// spreadDenied returns checks like spread, but only the first check of each group is
+// allowed. A group has as many checks as among.
 func spreadDenied(every, among int, from, to time.Duration, node int16) []Check {
 	checks := spread(every, from, to, node)
 	for i := range checks {
@@ -457,7 +458,7 @@ func TestCourseFollowsTheFaults(t *testing.T) {
 		15: {0, 0, -1, -1, 1},
 		17: {0, 0, 1, -1, 1},
 		19: {0, 0, 0, -1, 0},
-		20: {0, 0, 0, -1, 0}, // through c
+		20: {0, 0, 0, -1, 0}, // a and b are connected through c
 		21: {0, 0, 0, -1, 1},
 		22: {0, 0, 0, 0, 1},
 		23: {0, 0, 0, 0, 0},

@@ -143,7 +143,7 @@ func TestSpendBelongsToLastResetItsNodeKnew(t *testing.T) {
 		l.recordGrant(Check{Asked: at - ms, Answered: at + ms, Units: units, Node: int16(by), Allowed: true})
 	}
 	grant(0, 3, 10*ms, 0)
-	l.observe(id, 7, 0, 20*ms, 0) // reset here
+	l.observe(id, 7, 0, 20*ms, 0) // the node executes a reset
 	grant(7, 2, 30*ms, 0)
 	grant(0, 1, 40*ms, 1) // cut off: the node has not heard of the reset
 	ending := func(reset uint64, gone ...bool) Ending {

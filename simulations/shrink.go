@@ -77,7 +77,7 @@ func (s *Scenario) valid() bool {
 	return err == nil
 }
 
-// drop deletes the nth element of a list, counted from its end.
+// drop deletes the nth element of a list, counted from the end of the list.
 func drop[T any](list *[]T, n int) bool {
 	at := len(*list) - 1 - n
 	if at >= 0 {

@@ -45,7 +45,7 @@ type Network struct {
 	hosts    []*Host
 	names    map[string][]*Host
 	links    map[[2]*Host]*link
-	members  map[string]*member // simulated, by name and address
+	members  map[string]*member // the simulated members, by name and address
 	held     []*flow            // the flows whose messages wait at a cut link or a frozen host
 	parked   []*datagram        // the datagrams to and from frozen hosts
 	agenda   agenda

@@ -581,7 +581,7 @@ func (s *clientSchedule) finish() {
 	time.Sleep(delivered)
 	for _, key := range s.keys {
 		for _, name := range s.names {
-			units := key.limit.Rate - key.mostCounted(time.Now()) // the answer to a hold may be lost
+			units := key.limit.Rate - key.mostCounted(time.Now()) // a hold whose answer was lost still counts
 			if units < 1 {
 				continue
 			}

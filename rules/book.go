@@ -44,7 +44,7 @@ type Book struct {
 
 	texts textState // about published texts
 
-	unread, unfit, unadopted, rescaled loglimit.Line // limit the log lines about published values and factors
+	unread, unfit, unadopted, rescaled loglimit.Line // limits of the log lines about published values and factors
 
 	adapting, raising loop // loops that work while the current Snapshot has rules with Adapt or Raise
 

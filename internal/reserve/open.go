@@ -24,7 +24,7 @@ type second struct{ atomic.Uint64 }
 // secondOf returns the number of the second that follows a time.
 func secondOf(at int64) uint64 { return uint64(at/int64(time.Second)+1) & (1<<32 - 1) }
 
-// add counts an open reservation, which expires at the time expires.
+// add counts an open reservation that expires at the given monotonic time.
 func (m *open) add(expires int64) {
 	m.made.Add(1)
 	slots := m.slots.Load()

@@ -132,7 +132,7 @@ func TestSuggestionIsNeverBelowPresentNumber(t *testing.T) {
 	require.EqualValues(t, 50, raisedTo(50, 10, 1.2, 2), "an override above the most")
 }
 
-func TestHotKeyIsSuggestedOnAllNodesUntilAccepted(t *testing.T) {
+func TestNodesSuggestHotKeyUntilAccepted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, books := startBooks(t, `
 rules:

@@ -263,7 +263,7 @@ func writeToListener(conn net.Conn, b []byte) error {
 func (h hello) readAnswer(conn net.Conn, more int) ([]byte, error) {
 	answer := make([]byte, 2+more)
 	if _, err := io.ReadFull(conn, answer[:1]); err != nil {
-		if isHangUp(err) {
+		if closedByPeer(err) {
 			return nil, errHungUp
 		}
 		return nil, answerError(err)

@@ -209,7 +209,7 @@ func (m *mux) admit(g *pendingConn) {
 		secured, err := acceptTLS(m.ctx, raw, m.tls)
 		if err != nil {
 			reason := refusalReason(err)
-			if reason == "" && !isHangUp(err) && !errors.Is(err, net.ErrClosed) {
+			if reason == "" && !closedByPeer(err) && !errors.Is(err, net.ErrClosed) {
 				reason = reasonTLS
 			}
 			m.refuse(raw, reason, err)

@@ -148,7 +148,7 @@ func (id identity) dialKeys(conn net.Conn, secrets [][]byte) (net.Conn, error) {
 	}
 	secured := newTLSConn(conn, c, tls.Client)
 	if err := secured.performHandshake(context.Background(), maxHandshake); err != nil { // the deadline of conn bounds the handshake
-		if secured.records.first == 0 && isHangUp(err) {
+		if secured.records.first == 0 && closedByPeer(err) {
 			_ = secured.records.fill() // a write may fail before the answer is read
 		}
 		return nil, id.self.keysError(err, secured.records.first-1)
@@ -160,7 +160,7 @@ func (id identity) dialKeys(conn net.Conn, secrets [][]byte) (net.Conn, error) {
 // the first byte of the answer, or -1 without an answer.
 func (h hello) keysError(err error, first int) error {
 	switch {
-	case first < 0 && isHangUp(err):
+	case first < 0 && closedByPeer(err):
 		return errHungUp
 	case first < 0:
 		return fmt.Errorf("%w: %v", errSilent, err)
@@ -168,7 +168,7 @@ func (h hello) keysError(err error, first int) error {
 	if opened := h.judgeOpening(byte(first)); opened != nil && first != tlsHandshake {
 		return opened
 	}
-	if first == tlsHandshake && isHangUp(err) || refusalReason(err) == reasonTimeout || errors.Is(err, net.ErrClosed) {
+	if first == tlsHandshake && closedByPeer(err) || refusalReason(err) == reasonTimeout || errors.Is(err, net.ErrClosed) {
 		return fmt.Errorf("%w: %v", errSilent, err)
 	}
 	return fmt.Errorf("%w: %v", errSecret, err)
@@ -209,7 +209,7 @@ func (id identity) acceptKeys(conn net.Conn) (net.Conn, credential, string, erro
 		return nil, credential{}, reasonGarbage, err
 	case unlike:
 		return nil, credential{}, reasonGarbage, fmt.Errorf("%w: %v", errGarbage, err)
-	case isHangUp(err), errors.Is(err, net.ErrClosed), reason == reasonTimeout, reason == reasonOversized:
+	case closedByPeer(err), errors.Is(err, net.ErrClosed), reason == reasonTimeout, reason == reasonOversized:
 		return nil, credential{}, reason, err
 	case errors.Is(err, errSecret):
 		return nil, credential{}, reasonAuthentication, err

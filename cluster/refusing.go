@@ -16,8 +16,8 @@ import (
 // requires that the reports agree: a member may be alive if any member of this side is connected to it,
 // or finds it silent.
 
-// closedByPeer reports whether a read or a write failed because the other side has closed the
-// connection.
+// closedByPeer reports whether a read, a write or a handshake failed because the other side has closed
+// the connection. A TLS handshake that ends with an alert is no such failure.
 func closedByPeer(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }

@@ -6,9 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
 	"net"
-	"syscall"
 )
 
 var errRoots = errors.New("cluster: TLS.GetConfigForClient has returned a config without roots, and the roots of the machine sign certificates for anybody: set ClientCAs of that config to the CA of the members' certificates")
@@ -88,12 +86,6 @@ func acceptTLS(ctx context.Context, raw net.Conn, c *tls.Config) (net.Conn, erro
 // closes conn, so an error has no effect.
 func sendAlert(conn net.Conn) { _, _ = conn.Write([]byte{tlsAlert, 3, 3, 0, 2, 2, 10}) }
 
-// isHangUp reports whether err of a read or a handshake means that the other side has
-// closed the connection without an alert.
-func isHangUp(err error) bool {
-	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
-}
-
 // dialTLSError returns the meaning of a failed TLS handshake for the dialler. It is errCertificate if
 // the dialler does not trust the listener's certificate, and errTLS if the listener has answered
 // otherwise: with an alert, or not in TLS. Without an answer the result is errHungUp or errSilent,
@@ -104,7 +96,7 @@ func dialTLSError(err error) error {
 	var timeout net.Error
 	switch {
 	case errors.As(err, &certificate):
-	case isHangUp(err):
+	case closedByPeer(err):
 		return errHungUp
 	case errors.As(err, &timeout) && timeout.Timeout(), errors.Is(err, context.Canceled), errors.Is(err, net.ErrClosed):
 		return errSilent

@@ -69,8 +69,20 @@ type Feed struct {
 	sent    time.Time
 }
 
-// newsPace is the least time between two messages with rows over a connection.
-const newsPace = 50 * time.Millisecond
+const (
+	// leastNewsPace is the least time between two messages with rows over a connection, in a cluster of up
+	// to 250 members.
+	leastNewsPace = 50 * time.Millisecond
+	// newsPacePerMember is the least time in a larger cluster, for each member. A member receives each row
+	// over all its connections. If many members start at once, their rows change several times, and a
+	// longer pace lets these changes travel as one.
+	newsPacePerMember = 200 * time.Microsecond
+)
+
+// newsPace returns the least time between two messages with rows over a connection.
+func (c *Connectivity) newsPace() time.Duration {
+	return max(leastNewsPace, time.Duration(len(c.members))*newsPacePerMember)
+}
 
 // News returns the rows that are due to the named member, oldest first: the rows that have changed since
 // the last call of Sent, except rows about this member or from this member. The first rows of a
@@ -81,7 +93,7 @@ func (c *Connectivity) News(f *Feed, name string, now time.Time) (rows []Row, up
 	if f.version == c.version {
 		return nil, 0, 0
 	}
-	if wait = f.sent.Add(newsPace).Sub(now); wait > 0 && !f.sent.IsZero() {
+	if wait = f.sent.Add(c.newsPace()).Sub(now); wait > 0 && !f.sent.IsZero() {
 		return nil, 0, wait
 	}
 	var first *list.Element // the oldest row that has changed

@@ -35,7 +35,8 @@ type Config struct {
 	Advertise string
 
 	// Join lists "host:port" addresses or DNS names of any members. An entry without a port uses
-	// the port of Bind. The names are resolved again for the whole life of the node.
+	// the port of Bind. The node resolves the names again every 2 to 4 seconds, and every 8 to 16
+	// seconds while all their addresses are members.
 	Join []string
 
 	// JoinTimeout is the maximum time after Start in which Ready returns false because Join lists

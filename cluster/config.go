@@ -36,9 +36,9 @@ type Config struct {
 	// error that names them.
 	Advertise string
 	// Join has addresses of any members: an IP address or a DNS name, with or without a
-	// port. Without a port, the port of Bind is used. Every address of a name is tried,
-	// and names are looked up again for as long as the member lives. If Join is empty,
-	// this member waits for other members to find it.
+	// port. Without a port, the port of Bind is used. Every address of a name is tried. The
+	// member looks up the names again every 2 to 4 s, and every 8 to 16 s while all their
+	// addresses are members. If Join is empty, this member waits for other members to find it.
 	Join []string
 	// Region is the name of the region, at most 64 bytes. Members of other regions are refused.
 	Region string

@@ -29,9 +29,9 @@ const (
 	idleMessages = 60
 	idleBytes    = 6000
 	busyMessages = 200 // in the five seconds after an event
-	// A member that starts at the same time as n others learns of each of them, in about three
+	// A member that starts at the same time as n others learns of each of them, in at most two
 	// messages, within five seconds.
-	startMessagesPerMember = 0.7
+	startMessagesPerMember = 0.4
 	healMessages           = 400 // after a heal, when each side receives the rows of the other side
 )
 

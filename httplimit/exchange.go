@@ -42,7 +42,7 @@ type ExchangeFunctions interface {
 }
 
 // Serve decides on a request, passes the result to its Exchange, and reports whether the request
-// is admitted. Serve waits if a limit has a queue. Of the functions of Options, Serve calls only
+// is admitted. Serve waits if a rule has a queue. Of the functions of Options, Serve calls only
 // Reserve, OnWarn and, if the Exchange has HTTP and sets no Claims, Claim. The Exchange calls the
 // other functions. Serve does not learn when the request ends: a request that meets an enforced
 // in_flight limit is answered with 503, and estimates stay spent. Use Begin if the end is known.

@@ -55,7 +55,7 @@ func (r *seenRun) answers(region int, a answer) {
 	r.tally.add(a)
 }
 
-// checks adds checks of this duration at a time when all regions reach each other.
+// checks adds n checks of the given duration, at a time at which all regions reach each other.
 func (r *seenRun) checks(n int, path string, took time.Duration) {
 	for range n {
 		r.answers(0, answer{account: account{path, 1}, done: int64(took), check: lab.Between(0, int64(took))})

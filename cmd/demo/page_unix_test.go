@@ -371,8 +371,8 @@ func TestPageSuitsPhonesAndScreenReaders(t *testing.T) {
 	require.NotEmpty(t, named["status"])
 }
 
-// contrastOf is a function of JavaScript for an expression after it: the contrast between
-// the text of an element and its background, as in WCAG 2.
+// contrastOf is the JavaScript of a function, for use in an expression. The function returns
+// the contrast between the text of an element and its background, as in WCAG 2.
 const contrastOf = `
 function contrast(e) {
   const rgb = text => text.match(/[\d.]+/g).map(Number);
@@ -451,8 +451,8 @@ func TestEndOfDemoIsDrawn(t *testing.T) {
 	b.draw("demo")
 }
 
-// withPalette returns a PNG with its 64 most frequent colours, which has a third of the
-// bytes.
+// withPalette returns a PNG that has only the 64 most frequent colours of shot, and a third of
+// its bytes.
 func withPalette(t *testing.T, shot []byte) []byte {
 	from, err := png.Decode(bytes.NewReader(shot))
 	require.NoError(t, err)

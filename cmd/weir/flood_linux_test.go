@@ -203,9 +203,9 @@ func honestClients(t *testing.T, p *process) []*honest {
 	}
 }
 
-// Every port has stalled connections at once, which are reopened when they are closed.
-// Meanwhile every port responds, and a further node joins. With WEIR_FULL=1 the test prints
-// the figures of THREATS.md.
+// Every port has stalled connections at the same time. The flooding clients reopen closed
+// connections. Meanwhile every port responds, and a further node joins. With WEIR_FULL=1 the
+// test prints the figures of THREATS.md.
 func TestFloodsLeaveRoomForProbesPeersAndChecks(t *testing.T) {
 	sizes := []struct{ files, few, all int }{{256, 20, 400}, {65536, 20, 1200}}
 	for _, c := range sizes[:testenv.PickFull(t, 1, 2)] {

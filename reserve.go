@@ -38,7 +38,7 @@ func (l *Limiter) Reserve(ctx context.Context, key string, estimate int64) (*Res
 	return v, err
 }
 
-// Decision returns the result of the request for the estimate.
+// Decision returns the decision about the estimate.
 func (v *Reservation) Decision() Decision { return v.decision }
 
 // Units returns the estimate.

@@ -237,7 +237,8 @@ func (v *View) OnSide(name string) bool {
 
 // NewView returns the view of the node self at the time now. The function connections returns the
 // connections among the named members, and the function peer returns the Peer of another member. NewView is for
-// implementations of Cluster, which clear Ended unless Config.ForgetRefused is set.
+// implementations of Cluster. They must set the field Ended of the result to nil unless Config.ForgetRefused
+// is set.
 func NewView(self string, now time.Time, roster []detect.Entry, connections func(names []string) detect.Connections, peer func(name string) Peer) *View {
 	v := &View{Members: make([]Member, len(roster)), Self: -1}
 	names := make([]string, len(roster))

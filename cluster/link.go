@@ -553,10 +553,11 @@ func (l *link) connect(ctx context.Context, wait time.Duration) (*session, error
 	return newSession(l.peers, l, conn, peer), nil
 }
 
-// wrongMemberError returns the error that a different member, with the hello peer, answers at the
-// address of l. If peer advertises that address too, and the member of l was not alive at the same
-// time, wrongMemberError calls Replaced. If peer advertises a different address, this node reached peer
-// by mistake, for example by a stale name.
+// wrongMemberError returns the error for an attempt to connect to the member of l, if a different member
+// has answered at the address. The argument peer is the hello of the member that has answered. If that
+// member advertises the same address, and the two members were not alive at the same time,
+// wrongMemberError calls Replaced. If it advertises a different address, this node reached it by mistake,
+// for example by a stale name.
 func (l *link) wrongMemberError(peer hello) error {
 	self := l.peers.cfg.Self
 	if peer.Addr == l.addr && (l.peers.isCalling(l.name) || l.peers.wereAliveTogether(l.name, peer.Name)) {

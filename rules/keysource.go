@@ -8,9 +8,9 @@ import (
 	"github.com/weir-go/weir/internal/httpread"
 )
 
-// Clients choose the values that this file reads. A client that sends one value to the limiter and another
-// to the server would have a second count. So if servers are known to find several values, the value is
-// ambiguous, and none of them is used. Values that some servers treat as equal are equal here too.
+// The functions of this file read values that clients choose. A client that sends one value to the limiter and
+// another to the server would have a second count. So a value is ambiguous, and is not used, if two servers are
+// known to read it differently from the same request. Values that some servers treat as equal are equal here too.
 
 // Claims has the validated claims of a request, such as those of a token.
 type Claims interface {

@@ -19,7 +19,8 @@ const (
 	patience = time.Second           // maximum time for which events can delay the reading
 )
 
-// fileSource is a file or a directory of fragments, with the events of a directory.
+// fileSource reads the rules from a file, or from a directory of fragments. It watches the directory for changes:
+// the directory of the file, or the directory of the fragments.
 type fileSource struct {
 	path  string
 	every time.Duration

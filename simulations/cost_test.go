@@ -23,8 +23,8 @@ import (
 var costsOf = flag.String("costs", "3", "`numbers` of nodes for which TestCostsOfIdleNodesAreMeasured measures the costs, separated by commas")
 
 // TestCostsOfIdleNodesAreMeasured measures the traffic of idle nodes, and the time in which nodes
-// agree. With -costs 3,10,30,100 it prints a table in some minutes, of which docs/deploy.md has a
-// few figures.
+// agree. With -costs 3,10,30,100 it runs for some minutes, and prints a table. docs/deploy.md has a few
+// figures of the table.
 func TestCostsOfIdleNodesAreMeasured(t *testing.T) {
 	t.Log("| nodes | bytes a second | messages a second | a join | a crash is noticed | is dead for all | a restart of each in turn |")
 	for text := range strings.SplitSeq(*costsOf, ",") {

@@ -27,7 +27,7 @@ const (
 	holdReleased     holdEnd = iota
 	holdLost                 // the caller was notified that the hold is lost
 	holdDied                 // the caller ended with the process
-	holdLeft                 // the node was closed in order
+	holdLeft                 // the node has left the cluster
 	holdDisconnected         // no caller has the hold, because the node did not grant it, or the answer was not received
 	holdExpired              // the client did not renew the hold, or could not
 )

@@ -340,8 +340,8 @@ func (d *dice) addFault(at time.Duration, f Fault) {
 // drawVictim draws any node of the scenario, even a node that does not run.
 func (d *dice) drawVictim() []string { return d.shuffled(d.s.allNodes(), 1) }
 
-// addNodeFault adds a fault of nodes. The fault ends after the duration lasts, or never
-// if lasts is 0.
+// addNodeFault adds a fault of nodes. The fault ends after the time in the argument
+// duration, or never if duration is 0.
 func (d *dice) addNodeFault(at time.Duration, kind FaultKind, names []string, lasts time.Duration) {
 	f := Fault{Kind: kind, Nodes: names}
 	d.addFault(at, f)

@@ -54,8 +54,8 @@ type queue struct {
 	dead  int   // number of merged items
 
 	foldAt  int // length from which on the queue has an index, so that each id and kind waits only once
-	most    int // maximum number of pushed items
-	brought int // upper bound of the number of items up to the last item that a scan has added
+	most    int // maximum number of items, in addition to brought
+	brought int // number of items by which the queue may exceed most, because scans have added items
 }
 
 type queued struct {
@@ -76,8 +76,9 @@ func (q *queue) oldest() (at int64, ok bool) {
 // push queues an item, and reports whether there was room.
 func (q *queue) push(it item) bool { return q.add(it, q.brought+q.most) }
 
-// bring queues an item that was found by a scan. A scan continues only while few items wait, so
-// there is always room for the item, and a pushed item never loses its room to a scan.
+// bring queues an item that was found by a scan. There is always room for the item, because a scan
+// continues only while few items wait. The item takes no room from pushed items, because bring raises
+// q.brought.
 func (q *queue) bring(it item) {
 	q.add(it, math.MaxInt)
 	q.brought = q.items.len()

@@ -33,10 +33,10 @@ type globe struct {
 	events events
 	seq    int
 	cut    [8][8]bool // whether messages from a region to another region are lost
-	flying []*post    // answers with deliveries that are left
+	flying []*post    // answers that are on their way; an answer may arrive twice
 
 	admitted []spell
-	charges  []spell // units that were not asked for in the region
+	charges  []spell // units that a region has counted, and that no ask there has taken
 	lost     int64   // units whose count or grant may have been lost in a crash
 	lostTill int64   // time until which the loss can be visible
 	members  Member
@@ -93,7 +93,7 @@ type post struct {
 	serial   int64 // serial number of this message, or of the message that it answers
 	member   Member
 	answer   bool
-	times    int // number of deliveries that are left
+	times    int // number of arrivals that have not happened yet
 }
 
 type event struct {

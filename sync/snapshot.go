@@ -32,11 +32,11 @@ const (
 	snapshotSender Member = ^Member(0)
 )
 
-// Snapshot writes the Durable counts of a Stream, block by block, and then the resets and the
-// vectors of counts that refunds have emptied. Snapshot must be used by a single goroutine.
-// Snapshot has the IDs of a single piece of the store at a time, and each block has its own time.
-// The snapshot may or may not contain units that are spent while it is written: loading merges
-// the data in both cases.
+// Snapshot writes the Durable counts of a Stream, block by block. It then writes the resets, and the
+// tallies of counts that are empty after refunds. Snapshot must be used by a single goroutine. In
+// memory, it keeps the IDs of one shard of the store at a time. Each block contains the time of day at
+// which it was written. The snapshot may or may not contain units that are spent while it is written:
+// loading merges the data in both cases.
 type Snapshot struct {
 	stream *Stream
 	roles  func() Roles

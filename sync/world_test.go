@@ -27,9 +27,9 @@ type world struct {
 
 	nodes           []*node // living nodes
 	names           Member
-	sides           map[Member]int // keyed by name; two members are connected if they are on the same side
-	roster          []Member       // members that are not forgotten, including dead ones
-	buried          map[Member]bool
+	sides           map[Member]int  // keyed by name; two members are connected if they are on the same side
+	roster          []Member        // members that are not forgotten, including dead ones
+	buried          map[Member]bool // living members that were forgotten and do not know it yet
 	joining         map[Member]bool // members that have not received all counts for which they may have to answer
 	net             []message
 	served          []message // frames that were delivered
@@ -839,7 +839,7 @@ func (w *world) step(t *rapid.T) {
 		case len(w.nodes) > 2 && rapid.Bool().Draw(t, "crash"):
 			n := pick()
 			if w.buried[n.name] || !slices.ContainsFunc(w.nodes, func(m *node) bool { return m != n && !w.buried[m.name] }) {
-				return // a node that readmits forgotten nodes must be left
+				return // another node that was not forgotten must stay alive, to readmit the forgotten nodes
 			}
 			switch rapid.IntRange(0, 2).Draw(t, "settled") {
 			case 0:

@@ -437,9 +437,9 @@ func (p *peer) Send(body []byte) {
 	}
 }
 
-// recordUse records a request to a member that is not watched. It returns the present
-// time if a connection must be opened for the request, because there is no connection or
-// the connection rests.
+// recordUse records a request to a member that the owner of p does not watch. It returns
+// the present time if the request opens a new connection, because the last such request
+// was more than usedEvery ago. Otherwise it returns the zero Time.
 func (p *peer) recordUse() (dialled time.Time) {
 	if watched, _ := p.owner.table.IsWatched(p.to.name); watched || p.abroad {
 		return time.Time{}

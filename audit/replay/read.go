@@ -36,8 +36,8 @@ type group struct {
 	played bool // whether merge has passed the group to the function play
 }
 
-// compare orders groups by time. Requests that arrive at a node together have the same time. They are ordered
-// by the units that remained, most units first.
+// compare orders groups by time. Groups have the same time if their requests have arrived at a node together.
+// compare orders such groups by the units that remained before the decision, most units first.
 func compare(g, o *group) int { return cmp.Or(cmp.Compare(g.at, o.at), cmp.Compare(o.room, g.room)) }
 
 // request is a check or an AllowAll.

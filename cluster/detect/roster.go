@@ -200,7 +200,7 @@ func (r *Roster) Merge(records []Record, now time.Time) Change {
 					e.unanswered, e.since = &was, now
 				}
 				c.Spread = append(c.Spread, rec)
-			case rec.Epoch > was.Epoch && !e.Alive: // only the previous epoch has ended
+			case rec.Epoch > was.Epoch && !e.Alive: // the member has answered a tombstone, and may be alive
 				e.dead = now.Add(unconfirmedTTL)
 			}
 		}

@@ -36,10 +36,10 @@ type fleet struct {
 	per      time.Duration
 	token    string        // token for the admin API of the gateways
 	timeout  time.Duration // maximum time that a check waits for other gateways
-	served   bool          // the demo runs until Ctrl-C, with a page whose buttons cut and slow links
+	served   bool          // the demo runs until Ctrl-C, and its page has buttons that cut links and slow them
 
 	// The fields below are zero except in a soak.
-	Endurance               // the Endurance of each gateway that a soak starts
+	Endurance               // additional settings of each gateway
 	aftermath time.Duration // time after the end of a step in which the step still loosens the bounds of windows
 
 	polls sync.WaitGroup

@@ -29,7 +29,7 @@ type Situation struct {
 	// addition to the other sides.
 	Strangers int
 	Nodes     int     // maximum number of nodes that ran at the same time; used for FailOpen
-	Stepped   float64 // units that became available because clocks stepped forward, as a multiple of L
+	Stepped   float64 // units that became available because clocks stepped forward, as a multiple of Healthy
 	// InFlight is the number of units that were in flight when authority moved or an
 	// owner crashed. A start or a leave counts a unit, and the units that the limit
 	// grants in a round trip. A crash counts the units that were admitted in two round
@@ -43,7 +43,7 @@ type Situation struct {
 
 	// Global reports whether the limit is a Global limit over regions. In this case,
 	// Regional is the sum of the Excess of all regions, because the part of a region is
-	// at most L. Bound then uses only Regional, Crashes, InFlight and Unsaved.
+	// at most Healthy. Bound then uses only Regional, Crashes, InFlight and Unsaved.
 	Global   bool
 	Regional float64
 }

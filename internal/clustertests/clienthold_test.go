@@ -13,8 +13,8 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// carried contains the holds of clients, a hold for each key. The nodes of its world share a seed, so
-// that each node can open the texts of all nodes.
+// carried contains the sealed texts of clients' holds, one hold for each key. All nodes have the same
+// Seed, so each node can open the text of a hold that another node has granted.
 type carried struct {
 	t     *testing.T
 	w     *world

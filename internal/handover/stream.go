@@ -163,8 +163,8 @@ func (h *Handover) mayRest(v *view.View) bool {
 	return h.cfg.Counts.WakeOnChange(h.stirred)
 }
 
-// restFor returns the maximum duration of a rest, which is short only if there are tallies or
-// resets to forget.
+// restFor returns the maximum duration of the next rest of Run. The duration is short only if there are
+// tallies or resets to forget.
 func (h *Handover) restFor() time.Duration {
 	if b := h.stream.Stats(); b.Tallies+b.Resets > 0 {
 		return sweepRested

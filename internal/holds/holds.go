@@ -306,7 +306,7 @@ func (h *Holds) Do(v *view.View, as view.Standing, op wire.Op, a *wire.Ask, now 
 	r.ResetAfter = r.RetryAfter // no time is known at which all units are released
 }
 
-// refuse sets the result of FailClosed without a majority.
+// refuse denies a request, because the limit is FailClosed and this node has no share of it.
 func refuse(r *wire.Result) {
 	r.Result, r.Source = bucket.Result{RetryAfter: view.OutageRetry, ResetAfter: view.OutageRetry}, wire.FailedClosed
 }

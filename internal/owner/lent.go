@@ -129,10 +129,10 @@ func (l *lent) leaseOf(id bucket.ID, steady int64) (lease bucket.Lease) {
 	return lease
 }
 
-// endLease records the end of a lease of the present count, and reports whether the unspent units
-// of the lease should be returned to the count. Units of a lease that has expired are not returned:
-// leaseOf no longer protects them from refunds, so they may have been refunded already in place of
-// other units. The caller must hold s.mu.
+// endLease records the end of a lease that was granted since the last reset of the count. It reports
+// whether the unspent units of the lease should be returned to the count. Units of an expired lease are
+// not returned: leaseOf no longer excludes them from refunds, so a refund of other units may already have
+// removed them from the count. The caller must hold s.mu.
 func (s *lentSet) endLease(a *wire.Ask, steady int64) bool {
 	for i := range s.entries {
 		c := &s.entries[i]

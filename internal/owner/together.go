@@ -77,8 +77,9 @@ func (o *Owner) TakeTogether(v *view.View, as view.Standing, flags uint8, asks [
 	o.conclude(flags, asks, results)
 }
 
-// TakeAll takes the units of all asks from counts of this node, or no units, each within the share
-// that this node has. A shadow without room does not prevent the other takes.
+// TakeAll takes the units of all asks from counts of this node, or takes no units. Each take must be
+// within the share of the limit that this node has. The denial of an ask with Shadow set does not
+// prevent the other takes.
 func (o *Owner) TakeAll(v *view.View, as view.Standing, asks []wire.Ask, now int64, s *Room, results []wire.Result) {
 	s.grow(len(asks))
 	defer s.clear()

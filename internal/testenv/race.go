@@ -19,8 +19,8 @@ func SkipOneGoroutine(t testing.TB) {
 	}
 }
 
-// SkipAlike skips a long test under the race detector, because the goroutines of another test,
-// which the argument names, access the same memory.
+// SkipAlike skips a long test under the race detector. The argument other names a test in which the race
+// detector checks the same goroutines.
 func SkipAlike(t testing.TB, other string) {
 	t.Helper()
 	if Race {

@@ -78,7 +78,8 @@ func equalAudiences(v, o *View) bool {
 	return !slices.ContainsFunc(v.Hashes, func(m countsync.Member) bool { return !a[m].Equal(b[m]) })
 }
 
-// requireFullAudiences compares Audiences and Answerers with the roles of the members at each arc.
+// requireFullAudiences finds, for each arc of the ring alone, the members that receive its counts and the
+// member that answers for it. It fails if Audiences or Answerers returns other members.
 func requireFullAudiences(t *rapid.T, v *View) {
 	audiences, answerers := v.Audiences(), v.Answerers(countsync.All())
 	for _, arc := range arcsOf(v.Ring) {

@@ -10,9 +10,8 @@ import (
 	"github.com/weir-go/weir/ring"
 )
 
-// OutageRetry is the time until a client should ask again during an outage. This node is connected
-// again to a member that has come back within about this time. A FailClosed denial has this
-// RetryAfter.
+// OutageRetry is the time until a client should ask again during an outage, and the RetryAfter of a
+// FailClosed denial. When a lost member comes back, this node connects to it within about this time.
 const OutageRetry = time.Second
 
 // Share is the part of a whole limit that some members of a roster have. If All is set, the share is

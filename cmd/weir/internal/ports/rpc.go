@@ -26,7 +26,7 @@ const (
 	callsAtOnce     = 256              // maximum number of requests at a time on a connection; clients open further connections for more
 	streamsEach     = 4                // maximum number of streams on a connection: Watch of the health service, reflection
 	maxStreams      = 2048             // maximum number of streams of a port
-	maxHalf         = 4096             // maximum number of requests of a port that are not fully read, of about 10 KiB each plus the part that was read
+	maxHalf         = 4096             // maximum number of half-read requests of a port; each takes about 10 KiB of memory and the bytes that were read
 	rpcReadBuffer   = 8 << 10          // bytes for each connection, instead of 32 KiB
 	callWindow      = 64 << 10         // bytes of a request that may arrive before it is read
 )

@@ -119,7 +119,7 @@ func TestRejoinerReceivesReportOfCompletenessAgain(t *testing.T) {
 }
 
 // A node that was off the roster must not rely on the counts that it received before.
-func TestRejoinerServesAfterNewCopies(t *testing.T) {
+func TestRejoinerServesOnlyAfterItReceivesCountsAgain(t *testing.T) {
 	scripted(t, func(t *testing.T, p *pair, n *Node) {
 		b := countsync.Arrival{From: view.NameHash("b"), Complete: true}
 		n.handover.Arrived(b)

@@ -121,7 +121,7 @@ func TestMembersAnswerForClusterAndListMissingMembers(t *testing.T) {
 	})
 }
 
-func TestResetListsMembersUntilTheyAreForgotten(t *testing.T) {
+func TestResetIsIncompleteUntilKilledMemberIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := readAPI(t)
 		all := startMembers(t, 3)

@@ -80,7 +80,7 @@ func TestOverrunReservationIsSettledInOverrun(t *testing.T) {
 	})
 }
 
-func TestDescribedRequestIsSettledByItsText(t *testing.T) {
+func TestClientSettlesReservationOfRequestByItsText(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := startTestAPI(t, `
 rules:

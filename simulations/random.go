@@ -342,11 +342,11 @@ func (d *dice) drawVictim() []string { return d.shuffled(d.s.allNodes(), 1) }
 
 // addNodeFault adds a fault of nodes. The fault ends after the time in the argument
 // duration, or never if duration is 0.
-func (d *dice) addNodeFault(at time.Duration, kind FaultKind, names []string, lasts time.Duration) {
+func (d *dice) addNodeFault(at time.Duration, kind FaultKind, names []string, duration time.Duration) {
 	f := Fault{Kind: kind, Nodes: names}
 	d.addFault(at, f)
-	if undo, _ := f.undo(); lasts > 0 {
-		d.addFault(at+lasts, undo)
+	if undo, _ := f.undo(); duration > 0 {
+		d.addFault(at+duration, undo)
 	}
 }
 

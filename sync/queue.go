@@ -53,9 +53,9 @@ type queue struct {
 	folds int64 // position after the last item to be folded
 	dead  int   // number of merged items
 
-	foldAt  int // length from which on the queue has an index, so that each id and kind waits only once
-	most    int // maximum number of items, in addition to brought
-	brought int // number of items by which the queue may exceed most, because scans have added items
+	foldAt int // length from which on the queue has an index, so that each id and kind waits only once
+	most   int // maximum number of items, in addition to exempt
+	exempt int // number of items by which the queue may exceed most, because scans have added items
 }
 
 type queued struct {
@@ -74,14 +74,14 @@ func (q *queue) oldest() (at int64, ok bool) {
 }
 
 // push queues an item, and reports whether there was room.
-func (q *queue) push(it item) bool { return q.add(it, q.brought+q.most) }
+func (q *queue) push(it item) bool { return q.add(it, q.exempt+q.most) }
 
 // bring queues an item that was found by a scan. There is always room for the item, because a scan
 // continues only while few items wait. The item takes no room from pushed items, because bring raises
-// q.brought.
+// q.exempt.
 func (q *queue) bring(it item) {
 	q.add(it, math.MaxInt)
-	q.brought = q.items.len()
+	q.exempt = q.items.len()
 }
 
 // add is like push, but with an argument for the maximum number of waiting items.
@@ -153,7 +153,7 @@ func (q *queue) pop() item {
 	if q.items.len() == 0 {
 		q.index, q.folds = nil, q.first
 	}
-	q.brought = min(q.brought, q.items.len())
+	q.exempt = min(q.exempt, q.items.len())
 	return it
 }
 

@@ -42,7 +42,7 @@ func TestRegionsStartWithTheirWeightedParts(t *testing.T) {
 	}
 }
 
-func TestAllNodesMakeTheSameRegions(t *testing.T) {
+func TestNodesOfAllRegionsComputeTheSameFingerprint(t *testing.T) {
 	a := NewRegions("a", []string{"b", "c", "b"}, nil)
 	b := NewRegions("b", []string{"c", "a"}, nil)
 	require.Equal(t, a.print, b.print)

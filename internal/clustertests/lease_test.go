@@ -272,7 +272,7 @@ func (c *resetClients) end() {
 
 // A reset reaches the borrower and the owner at different times. The borrower continues to send
 // checks in between.
-func TestResetKeyAdmitsItsLimitInAnyOrder(t *testing.T) {
+func TestLimitAppliesWhicheverNodeLearnsOfResetFirst(t *testing.T) {
 	const slow, limit = 60 * time.Millisecond, 1000
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		for name, c := range map[string]struct {

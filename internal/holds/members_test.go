@@ -288,7 +288,7 @@ func TestHolderReportsGrantOfStandInToOwner(t *testing.T) {
 	}
 }
 
-func TestRenewalDenialIsNotFirmWithSilentMember(t *testing.T) {
+func TestRenewalIsAllowedOnceSilentMemberAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newMembers(t, 3)
 		standIn, has := all[0], all[1]

@@ -49,7 +49,7 @@ func TestDelayWithinIntervalSumsStandStills(t *testing.T) {
 	}
 }
 
-func TestDelayDropsOldestStandStillBeyondBound(t *testing.T) {
+func TestSchedulingDelayKeepsOnlyTheLatestStandStills(t *testing.T) {
 	l := new(SchedulingDelay)
 	for i := range int64(maxStandStills + 3) {
 		l.Add(between(10*i, 10*i+2))
@@ -123,7 +123,7 @@ func TestStopCountsOverdueSleep(t *testing.T) {
 	})
 }
 
-func TestIdleDelayExcludesOwnWork(t *testing.T) {
+func TestDelayWithIdleExcludesCPUTimeOfProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var taken time.Duration
 		l := &SchedulingDelay{Idle: true, cpu: func() time.Duration { return taken }, slack: 20 * time.Millisecond}

@@ -556,7 +556,7 @@ func TestLostLeaverRangesStayAbandonedDuringPartition(t *testing.T) {
 
 // A scan leaves out the counts of another holder, which sends them itself. Once this node receives
 // the ranges, it owes their counts to all replicas, whatever it owed before.
-func TestNewlyHeldCountsAreOwedToAllReplicas(t *testing.T) {
+func TestGainedRangesAreSentAgainToEachSuccessor(t *testing.T) {
 	const second = int64(time.Second)
 	v := viewAt(100, nil, "a b c d")
 	v = v.ReceiveRanges(v.Assigned)

@@ -26,7 +26,7 @@ const (
 	callsAtOnce     = 256              // maximum number of requests at a time on a connection; clients open further connections for more
 	streamsEach     = 4                // maximum number of streams on a connection: Watch of the health service, reflection
 	maxStreams      = 2048             // maximum number of streams of a port
-	maxHalf         = 4096             // maximum number of half-read requests of a port; each takes about 10 KiB of memory and the bytes that were read
+	maxHalfRead     = 4096             // maximum number of half-read requests of a port; each takes about 10 KiB of memory and the bytes that were read
 	rpcReadBuffer   = 8 << 10          // bytes for each connection, instead of 32 KiB
 	callWindow      = 64 << 10         // bytes of a request that may arrive before it is read
 )
@@ -103,7 +103,7 @@ func (p *Port) tap(ctx context.Context, info *tap.Info) (context.Context, error)
 		ctx, k.cancel = context.WithTimeout(ctx, callWithin) // gRPC stops reading a request when its context is done
 	}
 	c.half.Add(1)
-	if p.rpcs.half.Add(1) > maxHalf {
+	if p.rpcs.half.Add(1) > maxHalfRead {
 		p.cut(p.pool.shedHalf(p))
 	}
 	k.stop = context.AfterFunc(ctx, k.ended)
@@ -145,7 +145,7 @@ func (p *Port) stream(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInf
 }
 
 // shedHalf drops the connection of a port with the most requests that are not fully read.
-// It drops no connection if the connections in the pool have at most maxHalf such requests.
+// It drops no connection if the connections in the pool have at most maxHalfRead such requests.
 // Then rpcs.half is higher only because requests of dropped connections have not ended yet.
 func (p *pool) shedHalf(port *Port) []*conn {
 	p.mu.Lock()
@@ -161,7 +161,7 @@ func (p *pool) shedHalf(port *Port) []*conn {
 			}
 		}
 	}
-	if sum <= maxHalf {
+	if sum <= maxHalfRead {
 		return nil
 	}
 	return p.drop(nil, worst)

@@ -158,19 +158,19 @@ func TestIncompleteGRPCRequestsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, p := serveRPC(t, 0)
 		honest := client(t, l)
-		for range maxHalf/callsAtOnce + 4 {
+		for range maxHalfRead/callsAtOnce + 4 {
 			first := preface
 			for i := range callsAtOnce {
 				first += header(uint32(2*i+1), "Check")
 			}
 			go io.Copy(io.Discard, dial(t, l, "192.0.2.1", first))
 			synctest.Wait()
-			require.LessOrEqual(t, p.rpcs.half.Load(), int64(maxHalf))
+			require.LessOrEqual(t, p.rpcs.half.Load(), int64(maxHalfRead))
 			_, err := honest.Check(t.Context(), &healthpb.HealthCheckRequest{})
 			require.NoError(t, err)
 		}
 		require.Equal(t, 1, keeps(p), "the honest one stays")
-		require.LessOrEqual(t, opened(p), maxHalf/callsAtOnce+1)
+		require.LessOrEqual(t, opened(p), maxHalfRead/callsAtOnce+1)
 	})
 }
 

@@ -161,7 +161,7 @@ func TestSimultaneousStartsShareNoSocket(t *testing.T) {
 
 // A closing and a starting process exclude each other: the path leads to the process that
 // has started.
-func TestProcessStartedDuringEndKeepsSocket(t *testing.T) {
+func TestCloseNeverRemovesSocketOfLaterListener(t *testing.T) {
 	const rounds = 50
 	path := filepath.Join(t.TempDir(), "s")
 	first, err := Listen(path, 0o660)

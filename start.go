@@ -73,7 +73,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	}, n.counts)
 	stream.Hold(n.regions.Holdings)
 	stream.WhenReset(n.checks.WhenReset)
-	n.owner = owner.New(n.env.Clock, cfg.Timeout, n.counts, stream, n.regions.Holdings)
+	n.owner = owner.New(n.env.Clock, check.LongestCheck(cfg.Timeout), n.counts, stream, n.regions.Holdings)
 	n.asker = asker.New(&n.env, cfg.Timeout, n.owner.ResetNumber, n.checks)
 	n.epochs = epoch.NewMembers(epoch.Config{Env: &n.env, Exact: cfg.Timeout})
 	box := cfg.box()

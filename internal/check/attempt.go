@@ -2,6 +2,7 @@ package check
 
 import (
 	"errors"
+	"math"
 	"time"
 
 	"github.com/weir-go/weir/bucket"
@@ -123,6 +124,11 @@ func (a *attempt) extend() time.Duration {
 		a.extended = max(a.extended, extension(a.timeout, p.Delay()))
 	}
 	return a.timeout + a.extended
+}
+
+// LongestCheck returns the longest time of a check with the given timeout, with its extension.
+func LongestCheck(timeout time.Duration) time.Duration {
+	return timeout + extension(timeout, math.MaxInt64)
 }
 
 // extension returns the additional time of a check whose next hop has reported the given scheduling

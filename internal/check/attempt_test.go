@@ -93,6 +93,7 @@ func TestExtensionIsTheReportedDelayUpToTimeout(t *testing.T) {
 		{time.Minute, time.Hour, time.Second},
 	} {
 		require.Equal(t, c.extension, extension(c.timeout, c.delay))
+		require.LessOrEqual(t, c.timeout+c.extension, LongestCheck(c.timeout))
 	}
 }
 

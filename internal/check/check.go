@@ -114,5 +114,5 @@ func (c *Checks) WhenReset(id bucket.ID, number uint64, reset func()) {
 // wait the sender states. The bound is the longest time for which this node itself waits for the
 // response of a member of its region to a check or a message.
 func LongestWait(timeout time.Duration) time.Duration {
-	return max(timeout+extension(timeout, timeout), stats.TopWait, handover.LocateWait)
+	return max(LongestCheck(timeout), stats.TopWait, handover.LocateWait)
 }

@@ -20,7 +20,7 @@ import (
 // returned to the count after it. An operation holds the lock of one set at a time.
 type Owner struct {
 	clock     env.Clock
-	timeout   time.Duration // time within which a tentative take is concluded
+	longest   time.Duration // longest time of a check, within which a tentative take is concluded
 	counts    *bucket.Store
 	stream    *countsync.Stream
 	holdings  *countsync.Holdings // parts of Global limits; nil if there are no other regions
@@ -32,9 +32,10 @@ type Owner struct {
 	bans      sync.Mutex // held while a ban begins
 }
 
-// New returns the Owner of counts. The given stream must reset and replicate these counts.
-func New(clock env.Clock, timeout time.Duration, counts *bucket.Store, stream *countsync.Stream, holdings *countsync.Holdings) *Owner {
-	o := &Owner{clock: clock, timeout: timeout, counts: counts, stream: stream, holdings: holdings}
+// New returns the Owner of counts. The given stream must reset and replicate these counts. The argument
+// longest is the longest time of a check on any node, with its extension.
+func New(clock env.Clock, longest time.Duration, counts *bucket.Store, stream *countsync.Stream, holdings *countsync.Holdings) *Owner {
+	o := &Owner{clock: clock, longest: longest, counts: counts, stream: stream, holdings: holdings}
 	o.batches.New = func() any { return new(batch) }
 	return o
 }
@@ -290,7 +291,7 @@ func (o *Owner) Answer(v *view.View, h wire.Header, request, dst []byte, now int
 			return nil, err
 		}
 		if tentative && h.Op == wire.OpTake {
-			o.tentative.begin(a.ID, steady, o.timeout)
+			o.tentative.begin(a.ID, steady, o.longest)
 		}
 		r.ResetNumber = o.ResetNumber(a.ID, now)
 		switch h.Op {
@@ -328,6 +329,6 @@ func (o *Owner) ResetNumber(id bucket.ID, now int64) uint64 {
 // if there are other regions, because these send the missing units when they learn of the asks on
 // this node.
 func (o *Owner) Firm(a *wire.Ask, r *wire.Result, now int64) bool {
-	return !r.Allowed && r.Source == wire.Owner && !(a.Global && o.holdings != nil) && o.tentative.isEmpty(a.ID, now, o.timeout) &&
+	return !r.Allowed && r.Source == wire.Owner && !(a.Global && o.holdings != nil) && o.tentative.isEmpty(a.ID, now, o.longest) &&
 		o.lent.leaseOf(a.ID, now).Units == 0 && (a.Limit.Algorithm != bucket.LeakyBucket || o.queues.waitingUnits(a.ID, now) == 0)
 }

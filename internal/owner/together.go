@@ -157,14 +157,14 @@ func (o *Owner) refuse(a *wire.Ask, now int64, r *wire.Result) bool {
 }
 
 // begin counts the takes of asks as tentative before they are made, if their request has
-// FlagTentative. A node that asks several members has all responses, or gives up, within its
-// Timeout.
+// FlagTentative. A node that asks several members has all responses, or gives up, within the longest
+// time of a check.
 func (o *Owner) begin(flags uint8, asks []wire.Ask, now int64) {
 	if flags&wire.FlagTentative == 0 {
 		return
 	}
 	for i := range asks {
-		o.tentative.begin(asks[i].ID, now, o.timeout)
+		o.tentative.begin(asks[i].ID, now, o.longest)
 	}
 }
 

@@ -142,7 +142,7 @@ func TestBucketSnapshotsAreListedShownAndVerified(t *testing.T) {
 func TestErrorOfInvalidBucketURLShowsValidForm(t *testing.T) {
 	for url, says := range map[string]string{
 		"S3:/counts":                         "write s3://BUCKET/PREFIX",
-		"s3://weir:" + s3Secret + "@counts/": "it has credentials: leave them out, and set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+		"s3://weir:" + s3Secret + "@counts/": "the URL has credentials: leave them out, and set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
 		"s3://counts/p?key=" + s3Secret:      `unknown parameter "key": use endpoint, region or virtual_host`,
 	} {
 		_, err := parseServe([]string{"-snapshots", url})

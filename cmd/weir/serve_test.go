@@ -349,7 +349,7 @@ func TestUnauthorizedRequestNamesRemedy(t *testing.T) {
 		code int
 		says string
 	}{
-		{slices.Concat([]string{"status"}, admin), bad, "give -token_file"},
+		{slices.Concat([]string{"status"}, admin), bad, "set -token_file"},
 		{slices.Concat([]string{"status", "-token_file", filepath.Join(p.dir, "checks")}, admin), bad, "the token is not allowed"},
 		{[]string{"status", "-admin", "127.0.0.1"}, bad, "use HOST:PORT, a URL"},
 		{slices.Concat([]string{"status", "-admin", "http://127.0.0.1:1"}, token), bad, "check that the node runs"},

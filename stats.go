@@ -240,8 +240,8 @@ type HoldingStats struct {
 type RegionStats struct {
 	Reached    bool          // the region answered within the last ten seconds; false if no statements were sent to it
 	Lag        time.Duration // time since the first statement that was sent after the last answer of the region; zero once the region answers
-	Statements uint64        // statements that were sent, each about a key
-	Unanswered uint64        // statements that were sent and not answered
+	Statements uint64        // statements for that region, each about a key, including those that could not be sent
+	Unanswered uint64        // statements that were not answered, including those that could not be sent
 	Served     uint64        // statements of that region that were answered here
 	Disputed   uint64        // messages that were refused because the Regions or RegionShares of the region differ
 	Refused    uint64        // requests of that region that were refused: beyond 2,000, 200 counts to reset or 16 MiB in a second, about a Regional limit, with a time in the future, or not permitted to a region

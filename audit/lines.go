@@ -19,8 +19,8 @@ type lines struct {
 }
 
 // JSONLines returns a Sink that writes each record as a line of JSON, and a batch with a
-// single Write. If a Write ends within a line, the next batch begins on a new line, so that
-// a reader loses only the record of that line.
+// single Write. If a Write ends within a line, the records from that line on are lost, and the
+// next batch begins on a new line.
 //
 // A Write that does not return delays records, but never checks: the queue becomes full,
 // and further records are dropped. If the writer supports SetWriteDeadline (connections,

@@ -52,7 +52,8 @@ type Options struct {
 	Metadata bool
 
 	// MergeDomains lets Watch and Follow merge files or resources of the same domain, as
-	// LoadMerged does. Otherwise they refuse the second file or resource of a domain.
+	// LoadMerged does. Otherwise they refuse a configuration with two files or resources of a
+	// domain.
 	MergeDomains bool
 
 	// Book has the blocks of clients, for descriptors with an entry remote_address, user or

@@ -58,7 +58,7 @@ type link struct {
 
 	met    firstMeeting  // the first handshake of the member with this node
 	dead   atomic.Bool   // the member is dead according to gossip
-	events atomic.Uint32 // the set of events that the keeper must handle; while it is not empty, keeper.ready contains the link
+	events atomic.Uint32 // the set of events that the keeper must handle; while it is not empty, the link is in keeper.ready, or is about to be added or handled
 
 	// The keeper owns the following fields.
 	upkeep *upkeep // nil if the link is idle

@@ -19,9 +19,9 @@ type Caps struct {
 	// Queued is the maximum number of items that wait for a member. The items that a scan adds do
 	// not count towards this limit. 1,048,576 if zero.
 	Queued int
-	// ScanBelow is the number of waiting items below which a scan of the store continues. For a
-	// scan of vectors and resets the number is twice as high, because a frame has room for many
-	// tombstones. 256 if zero.
+	// ScanBelow is the number of waiting items below which a step of a scan begins, and at which the
+	// step ends. A step through vectors and resets ends at twice the number, because a frame has room
+	// for many tombstones. 256 if zero.
 	ScanBelow int
 	// Looks is the approximate number of counts that the scan for a frame visits. It is not exact,
 	// because a scan reads whole pieces of the store. A scan visits twice as many resets. A vector

@@ -50,7 +50,7 @@ type pushbacks struct {
 	// other. The values are contiguous in memory, because each take that leaves the node reads one
 	// of them.
 	until [pushbackSets]atomic.Int64
-	// sets is nil until the first take leaves the node.
+	// sets is nil until the first take leaves the node, or a pause or a ban is learned.
 	sets atomic.Pointer[[pushbackSets]pushbackSet]
 	// number is Owner.ResetNumber. A denial with a lower number belongs to a count that was
 	// reset.

@@ -22,7 +22,7 @@ type Hold struct {
 	slot    int32         // index in the entries of the shard, or negative once the hold has ended
 	lost    chan struct{} // channel of Lost; nil until a caller asks for it
 	renewer *digest       // digest of the member that renews the hold; its node is 0 if no member may decide
-	renewed int64         // monotonic time at which the hold was last renewed by itself, and not through the digest renewer
+	renewed int64         // monotonic time at which the hold was last granted, or renewed by itself or through an earlier digest than renewer
 }
 
 // IsGranted reports whether the hold was granted.

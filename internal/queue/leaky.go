@@ -35,7 +35,7 @@ type leaky struct {
 	granted  int64         // units of all grants
 	askAt    int64         // the earliest time of the next ask, by the monotonic clock
 	asking   bool          // an ask is under way
-	notified bool          // the owner has a record of this node
+	notified bool          // the owner may have a record of this node
 	changed  bool          // waiters have left since the last request to the owner
 	last     wire.Result   // the last response of the owner
 	trip     time.Duration // the round trip of the last response

@@ -145,8 +145,8 @@ func (a *api) resetClient(r *request) (int, any, error) {
 	return http.StatusOK, answer, nil
 }
 
-// overrideClient sets an override for each limit of a client: the numbers of the rules for its tier, times a
-// factor. If one of the overrides is not valid, overrideClient sets none.
+// overrideClient sets an override for each limit of a client: the numbers of the rules for its key and tier,
+// times a factor. If one of the overrides is not valid, overrideClient sets none.
 func (a *api) overrideClient(r *request) (int, any, error) {
 	var (
 		factor float64

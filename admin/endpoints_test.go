@@ -24,8 +24,8 @@ rules:
 - {name: soft, match: {path: /soft}, key: user, limit: {rate: 2, per: 1h}, soft: {over: 50%%, for: 10m}}
 `
 
-// endpoints returns a function for each endpoint, and a function for the middleware, that asks a limit for a
-// unit of a user.
+// endpoints returns functions that ask a limit for a unit of a user: for four of the endpoints, and for the
+// middleware.
 func endpoints(a *testAPI) map[string]func(limit, user string) (allowed, soft, shadowDenied bool) {
 	post := func(path string) func(limit, user string) (bool, bool, bool) {
 		return func(limit, user string) (bool, bool, bool) {

@@ -147,7 +147,7 @@ func TestFloodEvictsNoUsedCountsOfOtherLimits(t *testing.T) {
 	shards := testenv.PickFull(t, maxShards/8, maxShards) // large shards
 	for name, c := range map[string]struct {
 		flood Limit
-		asks  int64 // asks of each key of the flood
+		asks  int64 // units that each key of the flood debits
 	}{
 		"one unit used":               {Limit{Rate: 10, Per: 30 * 24 * time.Hour}, 1},
 		"used up by one ask":          {Limit{Rate: 1, Per: 30 * 24 * time.Hour}, 1},

@@ -29,7 +29,7 @@ func newScene(nodes int, faults ...Fault) *Scenario {
 	return s
 }
 
-// newScenes returns runs with every kind of event in a cluster.
+// newScenes returns scenarios with every kind of fault, except those of snapshots.
 func newScenes() map[string]*Scenario {
 	healthy := newScene(3)
 	split := newScene(5,

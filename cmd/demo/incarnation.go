@@ -48,7 +48,7 @@ type incarnation struct {
 	down      []span        // times in which the process was down, and no answer was expected
 	over      chan struct{} // closed when its process has ended
 	still     []span        // times in which the process stood still because other programs had the cores, as the process reports
-	series    []Figures     // its figures after each round of a soak
+	series    []Figures     // of a steadfast gateway: its figures after each round of a soak without stops
 }
 
 func (inc *incarnation) hasCondition(conditions ...condition) bool {

@@ -372,8 +372,8 @@ func (s *soak) judgeStop(since int64, orderly bool) {
 	}
 }
 
-// judgeCalm judges the answers since a time. The last fault must have ended soakAftermath
-// and a Per before that time.
+// judgeCalm judges the denials since a time, and the answers of givePath since a Per before.
+// The last fault must have ended soakAftermath and a Per before that time.
 func (s *soak) judgeCalm(from int64) {
 	answers := s.tally.answersSince(from - int64(s.per))
 	var filled []int64

@@ -9,8 +9,8 @@ import (
 // maxFile bounds the bytes of a file. It is larger than any file that a person writes.
 const maxFile = 16 << 20
 
-// readFile reads a regular file. A FIFO or a device would make the start wait or read
-// forever.
+// readFile reads a regular file of at most maxFile bytes. A FIFO or a terminal could make the
+// start wait forever.
 func readFile(name string) ([]byte, error) {
 	info, err := os.Stat(name)
 	if err != nil {

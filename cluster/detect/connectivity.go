@@ -66,7 +66,7 @@ type contact struct {
 	watched        bool
 	chosen         bool          // watched as a neighbour on a cycle, or in a small cluster
 	reached        bool          // the rows show that the member is on the side of this node
-	examined       bool          // the member is not watched, and has left a request unanswered
+	examined       bool          // the member has left a ping unanswered while this node did not watch it; false after the next answer
 	lingers        time.Time     // end of the time for which the member is watched as a former neighbour
 	returns        time.Time     // end of the time for which the member is watched because it has chosen to watch this node
 	stalled        bool          // the member is silent and has left requests unanswered, so requests are sent to other members

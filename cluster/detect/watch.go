@@ -232,8 +232,8 @@ func (c *Connectivity) RecordWatcher(name string, now time.Time) (changed bool) 
 	return !m.watched
 }
 
-// Examine records that a member has left a request unanswered since the given time. If this node
-// does not watch the member, the silence of the member begins at that time.
+// Examine records that a member has left a ping unanswered since the given time. If this node does not
+// watch the member, the silence of the member begins at that time.
 func (c *Connectivity) Examine(name string, since time.Time) {
 	if m := c.members[name]; m != nil && !m.watched && !m.examined {
 		m.examined = true

@@ -199,11 +199,12 @@ type Published struct {
 // Version 0 stands for the time of day in nanoseconds since 1970, so that the last writer wins, or
 // for the known version plus 1 if that is higher. So version 0 with an empty value deletes the
 // present value, whatever its version. A node accepts no version that is more than a day ahead of
-// its time of day, because no later value could replace a value of the highest version.
+// its time of day, except the known version plus 1, because no later value could replace a value of the
+// highest version.
 //
-// A name has 1 to 256 bytes, and a value at most 4 KiB. At most 16,384 values with 8 MiB in all are
-// kept. A deletion is remembered for a day: a node that was disconnected for longer brings the
-// value back. Values do not expire.
+// A name has 1 to 256 bytes, and a value at most 4 KiB. Publish refuses a value beyond 16,384 values or
+// 8 MiB in all. After a partition, a node keeps up to twice as many. A deletion is remembered for a day:
+// a node that was disconnected for longer brings the value back. Values do not expire.
 //
 // The error is ErrClosed, or ErrInvalid with the reason, such as a version that is not above the
 // present version or is too far ahead, or a value for which there is no room. Publishing the

@@ -93,7 +93,7 @@ type StreamStats struct {
 	Tallies int           // number of tallies: one for each node that has spent from a count, while the count has not recovered, if several nodes or a node without authority have spent from it
 	Resets  int           // resets of the last 30 minutes, which are remembered so that no replica from before a reset returns
 	Sent    uint64        // number of times that a count, or the units that were spent from it without authority, were sent to a member. Only grows
-	Bytes   int           // approximate memory of Tallies and Resets, at most 260 MB
+	Bytes   int           // approximate memory of Tallies and Resets, at most 280 MB
 
 	// TalliesDropped is the number of tallies that were forgotten before their counts had recovered,
 	// because a node keeps at most 1,048,576. Units of a forgotten tally that the owner has not yet

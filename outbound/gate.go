@@ -165,7 +165,7 @@ type Stats struct {
 	Unsent         uint64        // the number of requests and retries that were not sent, because Wait returned an error
 	Waited         time.Duration // the sum of the waits for the granted turns
 	Pauses         uint64        // the number of times that this process started or extended a pause
-	Retries        uint64        // the number of attempts after the first attempts
+	Retries        uint64        // the number of retries that RetryPart permitted, including retries that then were not sent
 	RetriesRefused uint64        // the number of retries that RetryPart did not permit
 }
 

@@ -95,7 +95,7 @@ type holding struct {
 	accounts []account // one for each index in regions; the account of this region is not used
 	counted  int64     // number of asked units at the last update of demand, with uncollected units
 	demand   float64   // recent demand in units per second, at the last update
-	usual    float64   // demand, averaged over several windows
+	usual    float64   // demand, averaged over a longer time (usualSpan)
 	at       int64     // monotonic time of the last update of demand and usual
 	lacked   int64     // monotonic time of the last denial, or of the last call of Lacks
 	seen     int64     // monotonic time at which the id was last known to be asked for

@@ -19,7 +19,7 @@ const (
 	maxName   = 64          // bytes
 	maxRaw    = 6 * maxName // bytes of a name with escapes
 	maxNumber = 32          // bytes
-	maxDepth  = 512         // levels of a text; numbers below this level are not found
+	maxDepth  = 512         // levels of a text; the rest of a text with more levels is ignored
 )
 
 // ParsePath reads names that are separated by dots.

@@ -28,7 +28,7 @@ type Value struct {
 }
 
 // WithSecretFields returns the value such that no error contains the name of a field of the map, or of
-// a map in it, unless Map knows the field.
+// a map in it, unless Map knows the field. The values that Fields and List return do not have this property.
 func (v Value) WithSecretFields() Value {
 	v.secretFields = true
 	return v

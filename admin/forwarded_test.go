@@ -182,7 +182,8 @@ func TestForwardedRequestUsesProxyFields(t *testing.T) {
 	}
 }
 
-// The client of a proxy gets the same header fields and body as a client of the Middleware.
+// The client of a proxy gets the same header fields as a client of the Middleware and, unless the proxy is
+// nginx, the same status and body.
 func TestForwardedRequestHasMiddlewareFields(t *testing.T) {
 	for proxy := range askers(nil) {
 		a, b := startTestAPI(t, forwardedRules), startTestAPI(t, forwardedRules)
@@ -230,8 +231,8 @@ func TestProxyMayUseAnyMethod(t *testing.T) {
 	}
 }
 
-// Requests are refused, and spend nothing, if the proxy omits a field or does not overwrite that of its
-// client.
+// Requests are refused, and spend nothing, if the proxy omits a field or passes on that of its client beside
+// its own. To X-Forwarded-For the proxy may append.
 func TestProxyWithoutRequiredFieldIsRefused(t *testing.T) {
 	a := startTestAPI(t, forwardedRules)
 	d := readAPI(t)

@@ -78,7 +78,7 @@ func begin(s worker.Setup, q worker.Quota) (*worker.Instance, error) {
 
 // newWeirNode starts a node. If inRing is true, the node is one of a ring of ten nodes in
 // this process, without replicas. Otherwise the node joins the members at the given
-// addresses. MaxKeys is above its default.
+// addresses. MaxKeys is twice the number of keys of most benchmarks.
 func newWeirNode(limit weir.Limit, inRing bool, join []string) (*worker.Instance, error) {
 	var n *weir.Node
 	var end func() error

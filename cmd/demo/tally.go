@@ -13,8 +13,8 @@ import (
 // stand-stills: the Timeout of a check, and the time that a busy machine may delay processes.
 const stallBound = timeout + 400*time.Millisecond
 
-// tally contains all answers that the clients of a fleet have received, in the order of
-// arrival. Its methods are safe for concurrent use.
+// tally contains the answers that the clients of a fleet have received since the last call
+// of closeRound, in the order of arrival. Its methods are safe for concurrent use.
 type tally struct {
 	fleet *fleet
 	bound time.Duration        // a request that takes longer has stalled

@@ -27,7 +27,7 @@ type shelf struct {
 	lost error               // an error that Load returns in addition, if not nil
 
 	stall   chan struct{} // if not nil, Save waits until the channel is closed
-	stalled int           // calls of Save that have waited
+	stalled int           // calls of Save that wait, or have waited
 }
 
 func (s *shelf) Save(ctx context.Context, node string, write func(io.Writer) error) error {

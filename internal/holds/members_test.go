@@ -30,7 +30,7 @@ type member struct {
 	age   time.Duration // age of the cluster
 }
 
-// noChecks implements the checks of a node without other members.
+// noChecks drops the messages of Send. Its other methods must not be called.
 type noChecks struct{ env.Checks }
 
 func (noChecks) Send(wire.Op, *wire.Ask) {}
@@ -91,8 +91,8 @@ func (m *member) serve(request, answer []byte) ([]byte, error) {
 	return serve(request[wire.HeaderBytes:], wire.AppendResponse(answer[:0], wire.Done, 0))
 }
 
-// disconnect closes the connection to a member, and if the argument apart is set, the connections of all
-// members to that member.
+// disconnect gives m a view without its connection to a member and, if the argument apart is set, without
+// the connections of all members to that member. The views of the other members do not change.
 func (m *member) disconnect(lost int, apart bool) {
 	before := m.env.View()
 	v, matrix := *before.View, make([][]bool, len(m.all))

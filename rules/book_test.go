@@ -635,6 +635,6 @@ func TestUnreadableOverridesAreLoggedOnce(t *testing.T) {
 		require.NoError(t, shared.Publish(publishedName("dated", [16]byte{byte(i)}), 1, []byte(`{"rate":1,"per":3600000000000}`)))
 	}
 	b.refresh()
-	require.Equal(t, 1, log.count("ignored a published control; set it again or remove it\" name="))
+	require.Equal(t, 1, log.count("ignored an unreadable published value; set it again or remove it\" name="))
 	require.Equal(t, 1, log.count("ignored an override; set it again or remove it\" limit="), log.String())
 }

@@ -204,6 +204,6 @@ func (k *controlKind) read(v weir.Published) (controlled, error) {
 // logUnread logs a published value that this release cannot read.
 func (b *Book) logUnread(name string, err error) {
 	if unlogged, due := b.unread.Due(time.Now()); due {
-		b.log.Warn("ignored a published control; set it again or remove it", "name", name, "error", err, "unlogged", unlogged)
+		b.log.Warn("ignored an unreadable published value; set it again or remove it", "name", name, "error", err, "unlogged", unlogged)
 	}
 }

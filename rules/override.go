@@ -33,7 +33,7 @@ func publishedName(limit string, id [16]byte) string {
 
 func (o *Override) setName(name string) error {
 	if o.Rate < 0 {
-		return fmt.Errorf("rules: the override %s has no rate of at least 0", name)
+		return fmt.Errorf("rules: the override %q has no rate, or a rate below 0", name)
 	}
 	return cutID(name, &o.Limit, &o.ID)
 }
@@ -42,7 +42,7 @@ func (o *Override) setName(name string) error {
 func cutID(name string, before *string, id *[16]byte) error {
 	at := strings.LastIndexByte(name, '/')
 	if raw, err := hex.DecodeString(name[at+1:]); at < 0 || err != nil || copy(id[:], raw) != len(raw) || len(raw) != len(id) {
-		return fmt.Errorf("rules: %q does not end with the ID of a key", name)
+		return fmt.Errorf("rules: the published name %q does not end with a slash and the ID of a key, which has 32 hexadecimal digits", name)
 	}
 	*before = name[:at]
 	return nil

@@ -37,7 +37,7 @@ const (
 
 func (h *Suggestion) setName(name string) error {
 	if h.Rate < 1 || h.Rate > maxRate || h.Burst < 0 || h.Denied < 0 || h.Denied > 1 {
-		return fmt.Errorf("rules: %s suggests a rate of %d, a burst of %d and a denied part of %g, which no node does", name, h.Rate, h.Burst, h.Denied)
+		return fmt.Errorf("rules: the suggestion %q is invalid: no node suggests a rate of %d, a burst of %d and a denied part of %g", name, h.Rate, h.Burst, h.Denied)
 	}
 	return cutID(name, &h.Limit, &h.ID)
 }

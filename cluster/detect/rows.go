@@ -196,24 +196,24 @@ func AppendRows(b []byte, rows []Row) []byte {
 func ParseRows(b []byte) (rows []Row, err error) {
 	for len(b) > 0 {
 		if len(b) < rowHeader {
-			return nil, fmt.Errorf("a row has %d bytes: its header needs %d", len(b), rowHeader)
+			return nil, fmt.Errorf("a row of connectivity has %d bytes: its header needs %d", len(b), rowHeader)
 		}
 		r := Row{About: binary.BigEndian.Uint64(b), Number: binary.BigEndian.Uint64(b[8:])}
 		sizes := b[16:rowHeader]
 		if b = b[rowHeader:]; r.Number > maxRowNumber {
-			return nil, fmt.Errorf("a row has number %d: the maximum is %d", r.Number, uint64(maxRowNumber))
+			return nil, fmt.Errorf("a row of connectivity has the number %d: the maximum is %d", r.Number, uint64(maxRowNumber))
 		}
 		for i, list := range []*[]uint64{&r.Connected, &r.Refused, &r.Silent} {
 			n := int(binary.BigEndian.Uint16(sizes[2*i:]))
 			if n > maxNamed || 8*n > len(b) {
-				return nil, fmt.Errorf("a row has a list of %d members in %d bytes: a member takes 8 bytes, and the maximum is %d members", n, len(b), maxNamed)
+				return nil, fmt.Errorf("a row of connectivity has a list of %d members in %d bytes: a member takes 8 bytes, and the maximum is %d members", n, len(b), maxNamed)
 			}
 			for ; n > 0; n-- {
 				*list, b = append(*list, binary.BigEndian.Uint64(b)), b[8:]
 			}
 			for k := 1; k < len(*list); k++ {
 				if (*list)[k-1] >= (*list)[k] {
-					return nil, errors.New("a row has a list of members that is not sorted")
+					return nil, errors.New("a row of connectivity has a list of members that is not sorted")
 				}
 			}
 		}

@@ -65,9 +65,9 @@ const (
 // sender can cause them.
 var (
 	ErrOversized  = errors.New("cluster: the gossip exceeds the size limit")
-	ErrLabel      = errors.New("cluster: the gossip is of another cluster, or of a member with another Seed or Region")
+	ErrLabel      = errors.New("cluster: the gossip is of another cluster, or of a member with another Seed or Region: correct Join, Seed or Region")
 	ErrSealed     = errors.New("cluster: none of Secrets decrypts the gossip: give all nodes at least one common secret in Secrets")
-	ErrMalformed  = errors.New("cluster: no member sends such gossip")
+	ErrMalformed  = errors.New("cluster: the gossip is malformed, so no member has sent it: open the peer port to members only")
 	errLongPacket = fmt.Errorf("cluster: the packet has more than %d bytes", maxPacket)
 	errFlood      = fmt.Errorf("cluster: more than %d messages, or %d pings, have arrived in packets within a second", maxMessages, maxProbes)
 )

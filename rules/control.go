@@ -14,7 +14,8 @@ import (
 // Control has the fields that are common to all kinds of values that operators set at run time, such
 // as an Override. The values are published to all nodes.
 //
-// A published value has a Control, and the other fields that are not in its name, as JSON.
+// The JSON of a published value contains the Control, and the other fields that are not in the name of
+// the value.
 type Control struct {
 	Until  time.Time `json:"until,omitzero"`   // end, in whole seconds; if zero, there is no end
 	By     string    `json:"by,omitempty"`     // author, at most 128 bytes
@@ -37,7 +38,7 @@ type controlled interface {
 	apply(b *Book, s *Snapshot)
 }
 
-// controlKind is a kind of values that operators publish.
+// controlKind is a kind of published values: an operator sets the value, or a node suggests or adapts it.
 type controlKind struct {
 	prefix string            // prefix of the names of the published values
 	make   func() controlled // makes a value that is invalid until its required fields are read

@@ -18,9 +18,9 @@ type Claims interface {
 	Claim(name string) string
 }
 
-// PathAmbiguity returns the name of a kind of parts that servers are known to read in several ways, like "a
-// semicolon", if Path or a Reading with AnyForm has such a part. Otherwise it returns "". It returns the name of
-// an escaped slash only if there is no part of another kind.
+// PathAmbiguity returns the name of a part that some servers read differently from others, such as "a semicolon",
+// if Path or a Reading with AnyForm has such a part. Otherwise it returns "". It returns the name of an escaped
+// slash only if there is no part of another kind.
 func (r *Request) PathAmbiguity() string {
 	why := httpread.Ambiguity(r.Path)
 	for _, of := range r.Readings {
@@ -82,8 +82,8 @@ func (p *pattern) segmentOf(path string, segment int, fold bool) (text string, o
 	return text, true
 }
 
-// parameter returns the value of a parameter in a list such as a query. The argument separator is between two
-// pairs of the list, such as &, and other is a separator that only some servers accept. The value is ambiguous if
+// parameter returns the value of a parameter in a list such as a query. The argument separator, such as &, separates
+// the pairs of the list. The argument other is a separator that only some servers accept. The value is ambiguous if
 // the name occurs twice, or in a form that only some servers read as the name.
 func parameter(list, name, separator, other string) (value string, ambiguous bool) {
 	found := false

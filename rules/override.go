@@ -38,7 +38,7 @@ func (o *Override) setName(name string) error {
 	return cutID(name, &o.Limit, &o.ID)
 }
 
-// cutID reads a name that ends with a slash and an ID.
+// cutID reads the ID of a key after the last slash of a name, and the text before that slash.
 func cutID(name string, before *string, id *[16]byte) error {
 	at := strings.LastIndexByte(name, '/')
 	if raw, err := hex.DecodeString(name[at+1:]); at < 0 || err != nil || copy(id[:], raw) != len(raw) || len(raw) != len(id) {

@@ -32,7 +32,7 @@ const (
 	holdExpired              // the client did not renew the hold, or could not
 )
 
-// Held is a request for units of an in-flight limit, which may be held.
+// Held is a request for units of an in-flight limit, and the hold of the units if they were granted.
 type Held struct {
 	Asked    time.Duration
 	From, To time.Duration // start and end of the time in which a caller has the units; equal if no caller has them
@@ -269,8 +269,8 @@ func (h *asks) isUnknown(o *Held, now time.Duration) bool {
 	return !slices.ContainsFunc(h.course.eras, func(e era) bool { return e.sides < 2 && e.from < last && e.to > o.From })
 }
 
-// hasStop reports whether all nodes of the region stopped in a time. In that case the holds
-// of clients are lost.
+// hasStop reports whether all nodes of the region were stopped at some time from one time to
+// another. In that case the holds of clients are lost.
 func (h *asks) hasStop(from, to time.Duration) bool {
 	return slices.ContainsFunc(h.course.events, func(e event) bool { return e.region && e.overlaps(from, to) })
 }
@@ -285,8 +285,8 @@ func (h *asks) granted(from, to time.Duration) (units int64) {
 	return units
 }
 
-// stillQuiets returns the quiets, without the time in which authority may still move
-// because nodes join that started while members were missing.
+// stillQuiets returns the quiets, without the time in which authority may still move.
+// Authority moves when nodes that started while members were missing join.
 func (h *asks) stillQuiets() []quiet {
 	quiets := h.course.quiets()
 	for i := range quiets {

@@ -19,7 +19,7 @@ const (
 	merged              // no data, because an earlier item of the same id waits; only in queues
 )
 
-// item is an id that waits for a member. Its data is read when the item is sent.
+// item is an id whose data is to be sent to a member. The data is read when the item is sent.
 type item struct {
 	id   bucket.ID
 	at   int64 // stream time at which the item was queued

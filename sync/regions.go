@@ -51,7 +51,8 @@ func NewRegions(self string, others []string, weights map[string]int64) *Regions
 	return r
 }
 
-// start returns the initial part of a region. The initial parts sum to the argument whole.
+// start returns the initial part of a region, if the limit has as many units as the argument whole. The
+// initial parts of all regions sum to whole.
 func (r *Regions) start(whole int64, region int) int64 {
 	total := r.ends[len(r.ends)-1]
 	upTo := func(end uint64) int64 {

@@ -72,9 +72,9 @@ type region struct {
 	store    *bucket.Store
 	ahead    int64 // offset of Now from the true time
 	begun    int64 // offset of Monotonic
-	wall     int64 // offset of the asking node's clock, which names windows
+	wall     int64 // offset of the asking node's clock, which determines the start of a window
 	copies   []savedCopy
-	admitted int64          // units that all nodes of the region have admitted, one after the other
+	admitted int64          // units that the node of the region and the nodes before it have admitted
 	answers  map[int64]bool // unanswered messages, by serial number
 }
 
@@ -437,8 +437,8 @@ func (r *region) demand(every, units int64, maxAsks int, on func() bool) {
 	w.after(w.rand.Int64N(every), again)
 }
 
-// check fails unless the units of all regions sum to the limit at most. It also fails if a region
-// has more units of another region than that region has granted.
+// check fails if the units of all regions sum to more than the limit, or if a region has more units of
+// another region than the other region has granted.
 func (w *globe) check() {
 	for i := range w.ids {
 		capacity := w.limit.Capacity()
@@ -541,8 +541,8 @@ func (w *globe) books(id int) (s string) {
 	return s
 }
 
-// checkEstimate fails unless the used units of all regions, which a SlidingWindow estimates, sum to the
-// limit at most. Units that were charged twice to be safe may exceed the limit.
+// checkEstimate fails if the used units of all regions, which a SlidingWindow estimates, sum to more than
+// the limit. Only units that were charged twice to be safe, and lost units, may exceed the limit.
 func (w *globe) checkEstimate() {
 	if w.stepped || w.setBack {
 		return

@@ -14,8 +14,8 @@ import (
 //	ids     number of items | the id 16 of each
 //	items   until the end
 //
-// The items have the format of a frame: states of counts, resets of ids, and vectors of counts that
-// refunds have emptied. The ages in the block are correct at the time of day.
+// The items have the format of a frame: states of counts, resets of ids, and vectors of counts that are
+// empty after refunds. The ages in the block are correct at the time of day.
 const (
 	blockVersion = 1
 	blockHead    = 9
@@ -23,7 +23,7 @@ const (
 	// by up to snapshotAtOnce-1.
 	blockIDs       = 512
 	blockBytes     = 48 << 10 // size of the items at which a block ends
-	snapshotAtOnce = 32       // maximum number of counts, or of tallies and resets, that are visited under one lock
+	snapshotAtOnce = 32       // maximum number of counts, or of vectors and resets, that are visited each time the lock is held
 	// snapshotPiece is the frame number of all pieces of logs in snapshots: each piece follows
 	// the previous piece.
 	snapshotPiece = 1
@@ -33,7 +33,7 @@ const (
 )
 
 // Snapshot writes the Durable counts of a Stream, block by block. It then writes the resets, and the
-// tallies of counts that are empty after refunds. Snapshot must be used by a single goroutine. In
+// vectors (see the package comment) of counts that are empty after refunds. Snapshot must be used by a single goroutine. In
 // memory, it keeps the IDs of one shard of the store at a time. Each block contains the time of day at
 // which it was written. The snapshot may or may not contain units that are spent while it is written:
 // loading merges the data in both cases.
@@ -167,8 +167,8 @@ func (w *Snapshot) writeCount(s *Stream, id bucket.ID, now int64, roles Roles) (
 	return more
 }
 
-// writeBeside appends some of the data beside counts: resets, and the vectors of counts that
-// refunds have emptied. Other nodes may write such a count before they hear of the refunds.
+// writeBeside appends some of the data beside counts: resets, and the vectors of counts that are empty
+// after refunds. Other nodes may write such a count before they hear of the refunds.
 // writeBeside reports whether there is more data.
 func (w *Snapshot) writeBeside(now int64) (more bool) {
 	w.withLock(now, func(s *Stream) {

@@ -11,8 +11,8 @@ import (
 	"github.com/weir-go/weir/cluster/detect"
 )
 
-// peer implements cluster.Peer. It is the contact of a member, in the field owner, with
-// another member, in the field to.
+// peer implements cluster.Peer. It is the contact of the member in the field owner with the
+// member in the field to.
 type peer struct {
 	owner, to   *member
 	out         flow
@@ -55,7 +55,7 @@ func (m *member) peer(to *member) *peer {
 	return p
 }
 
-// isConnected reports whether the peer can be asked.
+// isConnected reports whether the owner can send a request to the peer.
 func (p *peer) isConnected() bool {
 	if p.abroad {
 		return p.welcome

@@ -69,8 +69,8 @@ type file struct {
 	open    map[name]*request // AllowAlls that have groups waiting. All files share the map, because the records of an AllowAll may be in two files
 }
 
-// fill reads records until twice the lookahead waits, if less than the lookahead waits, and sorts the groups by
-// time.
+// fill does nothing if at least lookahead groups wait. Otherwise it reads records until twice as many groups wait,
+// or the input ends, and sorts the groups by time.
 func (f *file) fill(o *Options) error {
 	if f.ended || len(f.waiting) >= lookahead {
 		return nil

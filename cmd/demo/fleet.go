@@ -40,7 +40,7 @@ type fleet struct {
 
 	// The fields below are zero except in a soak.
 	Endurance               // additional settings of each gateway
-	aftermath time.Duration // time after the end of a step in which the step still loosens the bounds of windows
+	aftermath time.Duration // time for which a step loosens the bounds of windows after the end of the step
 
 	polls sync.WaitGroup
 
@@ -57,7 +57,7 @@ type fleet struct {
 	cut      int           // number of connections that were ended
 	saved    int64         // time until which all admissions are in the snapshots that the gateways left when they stopped
 
-	// Only open uses the fields below, and later one step at a time.
+	// The method open uses the fields below first. Later, a single step at a time uses them.
 	sites    []Site // indexed by gateway
 	releases []func()
 	rules    rulesFile

@@ -19,9 +19,9 @@ import (
 // At most lentSets*lentWays counts can have lent units. An ID belongs to a set. If this set is
 // full, no units of the ID are lent. All times are by the monotonic clock.
 //
-// Lent units belong to the present count. A reset holds the lock of the set (see lock), so units
-// that were lent before the reset have a lower reset number, and Reclaim does not return them to
-// the count.
+// Units that were lent before a reset are not returned to the count after the reset. A reset holds the
+// lock of the set (see lock), so units that were lent before have a lower reset number, and Reclaim
+// does not return them.
 //
 // Authority moves only when no units are lent: the next holder does not know of the leases,
 // so their units could not be returned. Before a node transfers authority, it lends no units
@@ -221,7 +221,7 @@ func (o *Owner) takeLending(a *wire.Ask, l *bucket.Limit, now int64, r *wire.Res
 // Reclaim ends a lease: the units of the lease are no longer recorded as lent, and its unspent
 // units are returned to the count. A node without authority does not return them, because it does
 // not know how other members count them. Units that were lent before a reset are not returned,
-// because they are not part of the present count.
+// because the reset has removed them from the count.
 func (o *Owner) Reclaim(v *view.View, a *wire.Ask, now int64) {
 	s := o.lent.set(a.ID)
 	if s == nil {

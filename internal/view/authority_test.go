@@ -554,8 +554,8 @@ func TestLostLeaverRangesStayAbandonedDuringPartition(t *testing.T) {
 	require.Empty(t, missing.Minus(later.Ranges(abandonedOrClaimed)), "c was lost before it announced that it leaves")
 }
 
-// A scan leaves out the counts of another holder, which sends them itself. Once this node receives
-// the ranges, it owes their counts to all replicas, whatever it owed before.
+// A holder sends the counts of its ranges itself, so the scans of other nodes leave them out. Once this
+// node receives ranges, it sends their counts to all successors, even if it has sent them before.
 func TestGainedRangesAreSentAgainToEachSuccessor(t *testing.T) {
 	const second = int64(time.Second)
 	v := viewAt(100, nil, "a b c d")

@@ -84,7 +84,7 @@ type Standing uint8
 
 const (
 	AsOwner   Standing = iota // the node has authority
-	AsStandIn                 // the node decides for its side: the member with authority is not reached, or has not answered
+	AsStandIn                 // the node decides for its side: the member with authority cannot be reached, or has not answered
 	AsSelf                    // the node decides for itself: no stand-in has answered either
 )
 

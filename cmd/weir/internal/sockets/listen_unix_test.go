@@ -159,8 +159,8 @@ func TestSimultaneousStartsShareNoSocket(t *testing.T) {
 	}
 }
 
-// A closing and a starting process exclude each other: the path leads to the process that
-// has started.
+// Close and Listen exclude each other, so the path still leads to the listener that was
+// created last.
 func TestCloseNeverRemovesSocketOfLaterListener(t *testing.T) {
 	const rounds = 50
 	path := filepath.Join(t.TempDir(), "s")

@@ -63,7 +63,7 @@ type link struct {
 	// The keeper owns the following fields.
 	upkeep *upkeep // nil if the link is idle
 	gone   bool    // eventGone was handled
-	silent bool    // the last session has ended for another reason than that the member closed the connection
+	silent bool    // the last session has ended, and not because the member closed the connection
 	pings  uint64  // number of pings sent
 }
 

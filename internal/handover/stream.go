@@ -201,7 +201,7 @@ func (h *Handover) followView(v *view.View) {
 	h.stream.Review(h.cfg.Env.Now(), v)
 }
 
-// Track makes the store track the units that this node spends before there is another member to
+// Track makes the store track the units that this node spends, even if there is no other member to
 // send them to, because a snapshot must name their origins.
 func (h *Handover) Track() { h.track(h.View()) }
 
@@ -224,8 +224,8 @@ func (h *Handover) track(v *view.View) {
 }
 
 // oweRanges makes the stream scan for the counts that each member should receive and is not owed
-// yet. It makes the stream scan for a member that joins again in any case: that member waits until
-// this node reports that all counts were sent, even if the member has them already.
+// yet. For a member that joins again, the stream scans in any case: that member waits until this
+// node reports that all counts were sent, even if the member has them already.
 func (h *Handover) oweRanges(v *view.View) {
 	owed := v.Audiences()
 	for m, ranges := range v.OwedAnew(owed, h.known, h.owed) {
@@ -278,7 +278,7 @@ func (h *Handover) Wake(members []countsync.Member) {
 	}
 }
 
-// feed sends the queued data to a member, one frame at a time, while the member is reached. When a
+// feed sends the queued data to a member, one frame at a time, while the member is reachable. When a
 // member becomes reachable, the view changes, and Run wakes feed.
 func (h *Handover) feed(ctx context.Context, member countsync.Member, wake chan struct{}) {
 	again := time.NewTimer(time.Hour)

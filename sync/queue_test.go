@@ -96,7 +96,7 @@ func TestFullQueueAcceptsWaitingIDs(t *testing.T) {
 	require.Equal(t, 20, q.len())
 }
 
-func TestDequeEqualsAList(t *testing.T) {
+func TestDequeBehavesLikeASlice(t *testing.T) {
 	checks(t, 150, 2000)
 	rapid.Check(t, func(t *rapid.T) {
 		var d deque[int]

@@ -38,7 +38,7 @@ func (n *node) load(t failer, s written) {
 
 // All nodes stop, each with a last snapshot, and nodes with other names start. Some of the new nodes
 // load each last snapshot, once or more, in any order. They also load older snapshots.
-func TestSnapshotsOfAllNodesCountOnce(t *testing.T) {
+func TestUnitsInSnapshotsOfAllNodesCountOnce(t *testing.T) {
 	checks(t, 100, 2000)
 	rapid.Check(t, func(t *rapid.T) {
 		limit := limitOf(bucket.Algorithm(rapid.IntRange(0, 4).Draw(t, "algorithm")))

@@ -157,7 +157,7 @@ func heat(t *testing.T, l *weir.Limiter, key string) (asked int) {
 
 // A node is denied the units that another node has leased, but only until these units
 // return.
-func TestUnusedLeasesReturn(t *testing.T) {
+func TestUnusedLeasedUnitsReturnToTheOwner(t *testing.T) {
 	t.Parallel()
 	for _, algorithm := range algorithms {
 		t.Run(algorithm.String(), func(t *testing.T) {

@@ -501,7 +501,7 @@ func TestLeaveWaitsForAcknowledgements(t *testing.T) {
 
 // Requests to members run as errands. If the maximum number of errands is running, no member can be
 // asked.
-func TestLearnReturnsAtOnceWithoutErrands(t *testing.T) {
+func TestLearnReturnsAtOnceIfTooManyRequestsRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMembers(t, 2)[0]
 		for m.env.Try(func(ctx context.Context) { <-ctx.Done() }) {
@@ -642,7 +642,7 @@ func TestLateAnswersAreRefused(t *testing.T) {
 }
 
 // If the node is frozen, it may receive the answer late. The client counts from its request.
-func TestKeptHoldEndsTTLAfterItsRequest(t *testing.T) {
+func TestLateAnswerDoesNotProlongClientHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMembers(t, 2)[0]
 		a := clientAsk(0, 1, 1, 10, 10*time.Second)

@@ -421,7 +421,7 @@ func TestLeaverPassesReceivedAuthorityOn(t *testing.T) {
 }
 
 // The authority of a node that began apart is void as soon as the node meets members that serve.
-func TestNodeThatBeganApartGivesUpAuthority(t *testing.T) {
+func TestNodeThatStartedAloneGivesUpAuthority(t *testing.T) {
 	m := &lagging{views: make(map[string]*View)}
 	first := m.addMember()
 	m.updateView(first)
@@ -481,7 +481,7 @@ func TestYoungerOfTwoSidesGivesUpAuthority(t *testing.T) {
 // A member that began apart first meets only the members to which it is connected. From then on,
 // the member also knows the other members of that side. When it meets these later, it keeps the
 // ranges that it has received in the meantime.
-func TestNodeThatBeganApartMeetsASideOnce(t *testing.T) {
+func TestNodeGivesUpAuthorityOnceToEachSide(t *testing.T) {
 	apart := viewAt(3600, nil, "d")
 	require.True(t, apart.beganAlone)
 	met := viewAt(3600, apart, "b- c d*")

@@ -112,7 +112,7 @@ func TestListenReplacesSocketOfKilledProcess(t *testing.T) {
 	require.ErrorIs(t, l.Close(), net.ErrClosed)
 }
 
-func TestCloseLeavesSocketOfSuccessor(t *testing.T) {
+func TestCloseKeepsSocketOfLaterListener(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	first, err := Listen(path, 0o660)
 	require.NoError(t, err)
@@ -161,7 +161,7 @@ func TestSimultaneousStartsShareNoSocket(t *testing.T) {
 
 // Close and Listen exclude each other, so the path still leads to the listener that was
 // created last.
-func TestCloseNeverRemovesSocketOfLaterListener(t *testing.T) {
+func TestCloseDuringListenKeepsNewSocket(t *testing.T) {
 	const rounds = 50
 	path := filepath.Join(t.TempDir(), "s")
 	first, err := Listen(path, 0o660)

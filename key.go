@@ -13,8 +13,9 @@ import (
 )
 
 // Reset deletes the count of a key on every member, and ends its ban and its pause. An *ErrPartial names the
-// members and regions that were not reached, which may deny a banned or paused key for up to ten seconds
-// more. If ctx is cancelled or its deadline passes, the error is that of ctx.
+// members and regions that were not reached. A member that has cached the denial of a banned or paused key may
+// deny the key for up to ten seconds more. A region, or the other side of a split, that has the ban or the pause
+// denies the key until a reset reaches it. If ctx is cancelled or its deadline passes, the error is that of ctx.
 func (l *Limiter) Reset(ctx context.Context, key string) error {
 	var a wire.Ask
 	if err := l.prepareCounted(ctx, key, 1, &a); err != nil {

@@ -15,9 +15,10 @@ import (
 )
 
 // If Config.ForgetRefused is set, a side has the whole limit once the hosts of all missing
-// members have refused connections, because this proves that the processes have ended. Silence
-// proves nothing, and a FailClosed limit ignores the proof. If a firewall refuses the connections
-// instead, each side has the whole limit.
+// members have refused connections, because this proves that the processes have ended. The nodes
+// by which the side is smaller than Expect still count as missing. Silence proves nothing, and a
+// FailClosed limit ignores the proof. If a firewall refuses the connections instead, each side has
+// the whole limit.
 func TestSideOfEndedMembersHasWholeLimit(t *testing.T) {
 	t.Parallel()
 	kill := func(names ...string) func(w *world) {

@@ -83,10 +83,11 @@ type Options struct {
 	// slog.Default if nil.
 	Logger *slog.Logger
 
-	// OnDecision is called with the Outcome of each call and message that is subject to a
-	// limit, or that is refused without a limit, for example by a Block. The call or message
-	// proceeds, or is denied, after OnDecision has returned. A call whose client is gone has
-	// the Status httplimit.StatusClientGone. OnDecision must not block, or change the Outcome.
+	// OnDecision is called with the Outcome of each call that is subject to a limit, or that
+	// is refused without a limit, for example by a Block. For a message, the OnDecision of the
+	// Options of Messages is called. The call or message proceeds, or is denied, after
+	// OnDecision has returned. A call whose client is gone has the Status
+	// httplimit.StatusClientGone. OnDecision must not block, or change the Outcome.
 	OnDecision func(context.Context, *rules.Request, *httplimit.Outcome)
 }
 

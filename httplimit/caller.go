@@ -8,15 +8,16 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// caller returns the Caller of the request. Its Route has the pattern of the handler or, if that is unknown,
-// of the first rule that has a pattern.
+// caller returns the Caller of the request. Its Tier is that of the last Verdict: only the takes of a
+// take_all can have different tiers. Its Route has the pattern of the handler or, if that is unknown, of the
+// first rule that has a pattern.
 func (s *scratch) caller() *weir.Caller {
 	c, verdicts := CallerOf(&s.request), s.outcome.Verdicts
 	pattern := ""
 	if s.http != nil {
 		pattern = s.http.Pattern
 	}
-	for i := range verdicts { // all Verdicts have the tier of the request
+	for i := range verdicts {
 		c.Tier, pattern = verdicts[i].Tier, cmp.Or(pattern, verdicts[i].Rule.When.Path)
 	}
 	if !strings.Contains(pattern, " ") { // the pattern lacks the method

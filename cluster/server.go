@@ -215,7 +215,8 @@ func (c *incoming) handleRecord(body []byte) {
 	}
 }
 
-// send queues the replies. If no other goroutine writes, send writes them with a single write.
+// send queues the replies, or drops them if there is no room. If no other goroutine writes, send writes them
+// with a single write.
 func (c *incoming) send() {
 	if len(c.replies) == 0 {
 		return

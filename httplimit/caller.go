@@ -8,8 +8,8 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// caller returns the Caller of the request. Its Tier is that of the last Verdict: only the takes of a
-// take_all can have different tiers. Its Route has the pattern of the handler or, if that is unknown, of the
+// caller returns the Caller of the request. Its Tier is that of the last Verdict with a tier: only the takes of a
+// take_all can have different tiers, and a Middleware of ByLimiter has no tiers of its own. Its Route has the pattern of the handler or, if that is unknown, of the
 // first rule that has a pattern.
 func (s *scratch) caller() *weir.Caller {
 	c, verdicts := CallerOf(&s.request), s.outcome.Verdicts
@@ -18,7 +18,7 @@ func (s *scratch) caller() *weir.Caller {
 		pattern = s.http.Pattern
 	}
 	for i := range verdicts {
-		c.Tier, pattern = verdicts[i].Tier, cmp.Or(pattern, verdicts[i].Rule.When.Path)
+		c.Tier, pattern = cmp.Or(verdicts[i].Tier, c.Tier), cmp.Or(pattern, verdicts[i].Rule.When.Path)
 	}
 	if !strings.Contains(pattern, " ") { // the pattern lacks the method
 		pattern = strings.TrimSpace(s.request.Method + " " + pattern)

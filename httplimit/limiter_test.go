@@ -1,7 +1,9 @@
 package httplimit
 
 import (
+	"context"
 	"net/http"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -109,6 +111,24 @@ func TestCheckByLimiterUsesUserAsKey(t *testing.T) {
 	}
 	require.Equal(t, 429, answer(m.Handler(hello), get("/", "192.0.2.1", "X-Tenant", "acme")).Code)
 	require.Equal(t, 200, answer(m.Handler(hello), get("/", "192.0.2.1")).Code)
+}
+
+// tiers is an Observer that keeps the tiers of checks.
+type tiers []string
+
+func (s *tiers) Decided(ctx context.Context, _ weir.DecisionEvent) {
+	*s = append(*s, weir.CallerOf(ctx).Tier)
+}
+
+func (s *tiers) Hopped(context.Context, weir.HopEvent) {}
+
+func (s *tiers) UsesCallers() bool { return true }
+
+func TestObserverOfByLimiterLearnsTier(t *testing.T) {
+	var seen tiers
+	m := byLimiter(t, perMinute, Options{}, weir.Config{Observer: &seen})
+	m.Check(t.Context(), &rules.Request{Client: netip.MustParseAddr("192.0.2.1"), Tier: "gold"})
+	require.Equal(t, tiers{"gold"}, seen)
 }
 
 func TestByLimiterRefusesOptionsWithoutEffect(t *testing.T) {

@@ -1,7 +1,6 @@
 package envoylimit
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"os"
@@ -16,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-go/weir"
+	"github.com/weir-go/weir/internal/lab"
 	"github.com/weir-go/weir/weirtest"
 )
 
@@ -77,7 +77,7 @@ func TestChangedFileTakesEffectWithoutRestart(t *testing.T) {
 		c, err := weirtest.NewCluster(t.Context(), weirtest.Options{Nodes: []string{"a"}})
 		require.NoError(t, err)
 		defer c.Close()
-		var log bytes.Buffer
+		var log lab.Text
 		s, err := New(c.Node("a"), parsed(t, "domain: none"), Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		require.NoError(t, err)
 		left := func() int {

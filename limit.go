@@ -202,7 +202,7 @@ func (c *Calendar) UnmarshalText(name []byte) error {
 //
 // Denials by the owner of a key or its stand-in count, and so do repetitions of such a denial by a node
 // that has cached it (Pushback). Denials because of a share, a ban or a pause do not count, and neither do
-// denials of shadows and of a Wait.
+// denials of shadows, of a Wait and of a Debit.
 type Ban struct {
 	Denials int64         // denials within Within that ban a key, 1 to 10,000
 	Within  time.Duration // 1 ms to 366 days

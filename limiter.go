@@ -47,7 +47,7 @@ type Limiter struct {
 // each. If Limiters of any nodes have different numbers at the same Version, each check is judged
 // as Limit.Version describes. Each such conflict counts in Stats.Conflicts. For each Name and
 // Version, a Warn is logged at most once about this node, and once about other nodes. A node sends
-// the first 4,096 names, with the highest Version of each, to its neighbors in turn. After a change
+// the first 4,096 names, with the highest Version of each, to its neighbors in turn, except limits with Varies. After a change
 // the node sends to one neighbor every 5 s until each neighbor has the change, and from then on to
 // one neighbor every minute.
 func (n *Node) Limiter(l Limit) (*Limiter, error) {

@@ -112,7 +112,7 @@ type PublishedStats struct {
 	Tombstones int    // names that were deleted within the last day
 	Bytes      int    // size of the names and values
 	Revision   uint64 // the revision that Node.Published returns
-	Dropped    uint64 // names for which there was no room, because two sides of a partition had too many together. Only grows
+	Dropped    uint64 // values and deletions that this node dropped because two sides of a partition had too many together, except those that a full node drops on arrival. Only grows
 }
 
 // Outcomes counts decisions.

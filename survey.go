@@ -35,7 +35,7 @@ type TopKey struct {
 // HeldKey is a key of an InFlight limit, with the units that are held now.
 type HeldKey struct {
 	TopKey
-	Held int64 // units held; at most Most, unless the Rate was lowered
+	Held int64 // units held, or Most if more are held, as after the Rate was lowered
 	Most int64 // the Rate of the last request for the key with the highest Version
 }
 

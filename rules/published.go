@@ -130,7 +130,7 @@ func (b *Book) tryText(h *textHead, refused map[attempt]error) error {
 //
 // The error is weir.ErrInvalid for a nil Set, an invalid Control or version, a text of more than 512 KiB after
 // compression, or rules that this node cannot put in force, or if the published values are full. It can also be an
-// error of weir.Node.Publish. After an error, no text is published.
+// error of weir.Node.Publish. After an error, the text was not published, or was withdrawn again.
 func (b *Book) Publish(set *Set, c Control) (p PublishedText, err error) {
 	if err := checkSet("Book.Publish", set); err != nil {
 		return p, err

@@ -19,10 +19,10 @@ type Rule struct {
 	When   Condition
 	By     string  // sources of the key, like "ip" or "user|header:X-Plan"
 	Cost   string  // cost as text, like "1" or "header:X-Cost, or 1"
-	Limits []Limit // at least 1; all must allow
+	Limits []Limit // at least 1, but none in the Rule of Single; all must allow
 	Mode   Mode    // mode in the file; Set.Mode is the mode in force
 	Soft   Soft
-	Queue  time.Duration // maximum time for which a request waits for its turn. If not zero, there is a single Limit, a LeakyBucket or InFlight
+	Queue  time.Duration // maximum time for which a request waits for its turn. If not zero, there is a single Limit, a LeakyBucket or InFlight, or none (Single)
 	// Count has the statuses of responses whose requests are charged, and RefundOn the statuses
 	// of responses whose requests are not. If both are empty, all requests are charged. The
 	// units are spent before the response, and refunded after the response if the request is not

@@ -42,7 +42,7 @@ type Config struct {
 	// with Handover.swap held, and must not block.
 	Swapped func(v *view.View)
 	// Regain is called, with the same lock held, if Replicas is 0 and this node takes authority
-	// over ranges that no member transfers to it: the counts of these ranges are lost.
+	// over ranges that no member transfers to it: any counts of these ranges are lost.
 	Regain func()
 	// Cease stops lending, or resumes lending if cease is false. It reports whether all leases have
 	// expired at the monotonic time steady. Authority is not transferred while there are leases.

@@ -31,14 +31,14 @@
 //     the time until the expiry, counted from its arrival. The sender repeats content that is still true.
 //   - A call that grants, renews or releases a hold returns once a second member has the record, all
 //     requests to other members have ended, or the time that the call may take has ended.
-//   - A record that has ended stays until the latest expiry that it ever had, so that no late replica
-//     revives the hold. A released record stays for LongestTerm if its member does not know all holds
+//   - A record that has ended stays, while there is room, until the latest expiry that it ever had, so that no
+//     late replica revives the hold. A released record stays for LongestTerm if its member does not know all holds
 //     of the count, or misses another member later (keepApart): another member may have renewed it.
 //
 // The following is true of both kinds of holds:
 //
 //   - Before a member that begins to answer for a count grants holds, it asks all members that it reaches for the
-//     holds of the count.
+//     holds of the count. A node that decides itself, because no member has answered, does not ask.
 //   - The name of a hold consists of the node that first asked for the hold, and a number. So a hold that two
 //     members report, or that is granted twice, counts once.
 //   - A grant that arrives too late is kept while the node that asked still asks for the hold.

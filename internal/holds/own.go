@@ -178,7 +178,7 @@ func (s *shard) renewAt(o *Hold, member uint64) {
 }
 
 // digests calls f, under the lock of a shard, with the digest of the holds of this node that a member renews, for
-// each such member.
+// each such member, and with the digest of the holds that no member renews (node 0).
 func (t *table) digests(shard int, f func(*digest)) {
 	s := t.lockShard(shard)
 	defer s.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 // or when it is released. The name of a record is the name in the client's text, and never changes.
 // Members have replicas of a record, which merge joins.
 //
-// A record that has ended stays until no replica of any member can still be live, so that no
-// replica revives the hold.
+// A record that has ended stays, while there is room (boundEnded), until no replica of any member can still be
+// live, so that no replica revives the hold.
 type record struct {
 	ref      // the holder is the origin: the node that asked for the hold
 	units    int64

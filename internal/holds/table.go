@@ -52,7 +52,7 @@ type table struct {
 	begins  chan struct{} // signals that used is set
 	age     func() time.Duration
 	apart   atomic.Int64 // monotonic time at which this node last missed a member; math.MaxInt64 while a member is missing
-	used    atomic.Bool  // set by the first operation on an id; until then all shards are empty, and are not locked
+	used    atomic.Bool  // set by the first operation on an id; until then all shards are empty, and Run does not lock them
 	shards  [shards]shard
 }
 
@@ -235,7 +235,8 @@ func (t *table) peek(a *wire.Ask, most int64, latest bool, now int64, r *wire.Re
 }
 
 // put adds a hold that its holder or another member has reported, even if it exceeds the limit, unless there is
-// no room. If the table has the hold, put only reduces its units, because a report of more units is older.
+// no room. If the table has the hold, put renews it, and may reduce but not raise its units, because a report of
+// more units is older.
 func (t *table) put(e entry) {
 	s := t.lock(e.id)
 	defer s.mu.Unlock()

@@ -104,7 +104,7 @@ type Stats struct {
 	Tombstones int
 	Bytes      int    // size of all names and values
 	Revision   uint64 // increases with each change
-	Dropped    uint64 // number of names for which there was no room
+	Dropped    uint64 // number of dropped entries, values and tombstones, for which there was no room; a drop that leaves the store as it was does not count
 }
 
 // Store contains all published entries that a node knows. It is a state machine: the inputs are

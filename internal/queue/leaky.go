@@ -307,7 +307,7 @@ func (x *queue) nextAsk(now int64) (units int64, wait time.Duration) {
 // covers the waiters that had arrived at the time arrivedBy. RetryAfter counts from the arrival of
 // the ask at the owner. The next ask takes as long to arrive, so RetryAfter is added to sent.
 func (x *queue) applyResponse(units int64, r *wire.Result, sent, arrivedBy, now int64) {
-	// In an outage no queue is full: the owner is not reached, and may be back at any time.
+	// In an outage only the waiters on this node fill the queue: the owner is not reached, and may be back at any time.
 	outage := r.Source == wire.FailedClosed || r.Source.IsShare()
 	switch {
 	case r.Banned:

@@ -57,7 +57,7 @@ type ClusterTop struct {
 // HeldKey is a key with the number of its held units, as counted by the deciding member.
 type HeldKey struct {
 	TopKey
-	Held, Most int64 // Held is the number of held units, and Most is the maximum that the limit allows
+	Held, Most int64 // Held is the number of held units, or Most if more are held. Most is the maximum that the limit allows
 }
 
 // AppendTop appends the answer of this node to OpTop.

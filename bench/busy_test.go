@@ -69,7 +69,7 @@ var busyLoads = []struct {
 	{"32x0us-rest-10ms-one-flooded", BusyLoad{Goroutines: 32, Rest: 10 * time.Millisecond, Flood: []int{0}}},
 }
 
-// BenchmarkBusy runs gateways in separate processes that leave the machine no idle time.
+// BenchmarkBusy runs gateways in separate processes that also do other work or are stopped.
 // The benchmark reports by whom the checks were decided, how far the granted units of all gateways
 // are from the limits, how long checks took, and how long after the load all checks were
 // exact again.

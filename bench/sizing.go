@@ -314,7 +314,7 @@ var sizedRates = [...]float64{1_000, 10_000, 100_000}
 const sizingNodes = 3
 
 // size prints the CPU time of checks of each kind at each rate, the CPU time of the owner
-// of a banned key, and the memory of keys. Each measurement takes d.
+// of a banned key, and the memory of keys. Each measurement of CPU time takes d.
 func size(ctx context.Context, d time.Duration, asked, keys int, out io.Writer) (err error) {
 	if !lab.Signals {
 		return errors.New("bench: -sizing needs getrusage: run it on a Unix")

@@ -105,7 +105,8 @@ func checkDenials(course *course, a *asks, checks []*Check, broken func(time.Dur
 }
 
 // keepsBans reports whether a ban that began before a span must be in force in the whole
-// span. Nodes that join, leave in order or crash do not end a ban.
+// span. Nodes that join or leave in order do not end a ban, nor does a crash if other
+// members have copies of the ban.
 func (c *course) keepsBans(l *weir.Limit, from, to time.Duration) bool {
 	s := c.situation(l, from, to)
 	slow := slices.ContainsFunc(c.eras, func(e era) bool { return e.slow > 0 && e.from < to && e.to+c.settle > from })

@@ -27,7 +27,7 @@ const (
 	maxEvery   = time.Minute         // maximum time from one pause of a slow node to the next
 )
 
-// validName matches names that hosts and metrics may have, and that YAML reads as text.
+// validName matches names that hosts and metrics may have.
 var validName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$`)
 
 // check reports the errors that depend on several fields.

@@ -154,8 +154,8 @@ func (s *stage) start(ctx context.Context, h *host) {
 }
 
 // leave asks a node to leave, repeatedly until the node has left, for at most
-// leaveWithin. It stops the node after the callers of the node have their answers. A node
-// that is late ends as if it were killed.
+// leaveWithin. It stops the node a second after the leave, when the callers of the node have
+// their answers. A node that is late ends as if it were killed.
 func (s *stage) leave(ctx context.Context, h *host) {
 	s.schedule(h, func(kills int) {
 		s.mu.Lock()

@@ -142,8 +142,8 @@ func (r *reader) scenario(root strictyaml.Value) {
 	}
 }
 
-// ranges has the ranges of fields, by the name of the field, or by the name of the type
-// for all other fields of the type. A frame of 64 bytes has room for data beside its
+// ranges has the ranges of fields, by the name of the field, which may follow the name of
+// its type, or by the name of the type for all other fields of the type. A frame of 64 bytes has room for data beside its
 // header.
 var ranges = map[string][2]int64{
 	"Link":  {0, int64(time.Minute)},

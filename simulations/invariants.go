@@ -71,8 +71,8 @@ type trial struct {
 	flights []*asks // the checks and holds of each in-flight limit, key and region
 }
 
-// judge returns the invariants that do not hold. For each count it reports one violation
-// of a kind, because other violations follow from the same cause.
+// judge returns the invariants that do not hold. For most invariants it reports at most one
+// violation of each count, because other violations follow from the same cause.
 func judge(j *Journal) []Broken { return newTrial(j).judge() }
 
 func (r *trial) judge() (all []Broken) {
@@ -274,8 +274,8 @@ const spreading = 200 * time.Millisecond
 // the spend is sent, and before that, when the previous message is acknowledged.
 const spreads = 4
 
-// checkExact checks that the owner decides each check before the first fault other than
-// slowness. With real gossip, checkExact ignores the first seconds of a run, because the nodes
+// checkExact checks that no check is decided without the owner before the first fault other
+// than slowness, while pauses are too short for timeouts. With real gossip, checkExact ignores the first seconds of a run, because the nodes
 // have just started and the connections may report a member later than gossip.
 func checkExact(r *trial, broken func(time.Duration, string, ...any)) {
 	begin, end := time.Duration(0), never
@@ -497,7 +497,7 @@ func (d demand) isSaturated(l *weir.Limit, rate, capacity int64) bool {
 }
 
 // isBelowRoster reports whether the number of nodes on sides is below the size of the
-// roster or Expect. In that case no node has the whole limit.
+// roster or Expect. In that case a side has only the share of its policy.
 func (c *course) isBelowRoster(q *quiet) bool {
 	return q.roster > q.nodes()
 }
@@ -509,8 +509,8 @@ func (c *course) awaitsJoins(q *quiet) bool {
 	return q.count(func(i int) bool { return q.side[i] >= 0 && q.weighs[i] }) < c.scenario.Expect
 }
 
-// checkShares checks the sides of each quiet in which a member is missing, unless a member
-// has left while the region was not calm. It also checks the quiet at the end of the run if
+// checkShares checks the sides of each quiet in which a member is missing or the region is
+// split, unless a member has left while the region was not calm. It also checks the quiet at the end of the run if
 // all nodes of the roster run and are connected to each other.
 func checkShares(r *trial, broken func(time.Duration, string, ...any)) {
 	stepsBack := slices.ContainsFunc(r.Scenario.Faults, func(f Fault) bool { return f.Kind == FaultSkew && f.By < 0 })

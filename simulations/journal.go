@@ -53,7 +53,8 @@ type Check struct {
 
 // witness is the Check.Limit of the witness limit, which every run adds. This limit is so
 // large that it denies nothing, its Per is longer than the run, and it is FailOpen. So at
-// the end, the count of each key must be the number of admitted units.
+// the end, the count of each key must be the number of units that were admitted since the
+// last reset and not returned, apart from the losses in losses.go.
 const witness = -1
 
 // Ending is the final state of a key of the witness limit.

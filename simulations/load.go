@@ -86,7 +86,7 @@ func (s *stage) sendLoads(ctx context.Context) {
 			Limit: witnessName, Keys: witnessForgets, Rate: float64(s.Hot), Ends: s.Lasts - witnessRests,
 		}))
 	}
-	// The last reset is at any time, because each reset corrects the errors before it.
+	// The resets end at a random time, because each reset corrects the errors before it.
 	last := s.Lasts/6 + time.Duration(s.rand("last reset").Int64N(int64(s.Lasts)*5/6))
 	resets := s.newAsker("resets", Load{
 		Limit: witnessName, Keys: witnessForgets, Rate: witnessResets, Ends: min(last, s.Lasts-witnessRests),

@@ -10,8 +10,8 @@
 //	simulations -regions -n 100            the same, of regions that share limits
 //	simulations -snapshots -n 100          the same, of nodes that write snapshots and all stop
 //
-// The exit status is 1 if an invariant is broken or a random scenario cannot be played, 2
-// after another error, and 130 after an interrupt.
+// The exit status is 1 if an invariant is broken, or if a random scenario or the process that
+// plays it fails. It is 2 after another error, and 130 after an interrupt.
 package main
 
 import (

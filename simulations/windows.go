@@ -9,8 +9,8 @@ import (
 	"github.com/weir-go/weir/internal/bounds"
 )
 
-// subject identifies a count by its limit, key and region. If the limit has a Keep, the
-// subject covers only some of the callers.
+// subject identifies a count by its limit, key and region. If the limit has a Keep,
+// there are also subjects that cover only some of the callers.
 type subject struct {
 	limit   int16
 	key     int32

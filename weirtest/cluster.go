@@ -47,8 +47,9 @@ type Options struct {
 	// Without Gossip, membership is simulated as by Host.Cluster.
 	Gossip bool
 	// Viewed, if not nil, is called with the view of a host's node whenever the view has
-	// changed, even if the change ends before a caller reads Members. Viewed must not
-	// block, or call methods of the Cluster.
+	// changed, even if the change ends before a caller reads Members. Changes that follow
+	// each other at once may be one call, with the last view. Viewed must not block, or call
+	// methods of the Cluster.
 	Viewed func(name string, v *cluster.View)
 	// Spent, if not nil, is called when a host's node spends units of a count. The
 	// argument id is the ID of the key, as from weir.Limiter.ID. A negative number of
@@ -118,8 +119,8 @@ type machine struct {
 
 // NewCluster starts all nodes, and returns when each node is Ready and sees the other
 // nodes of its region. NewCluster returns an error if Options.Nodes has a name twice, if
-// a node does not start, if ctx is done, or if the nodes do not see each other within a
-// minute.
+// a node does not start, if ctx is done, or if the nodes are not Ready and do not see each
+// other within a minute.
 func NewCluster(ctx context.Context, o Options) (*Cluster, error) {
 	if len(o.Nodes) == 0 {
 		o.Nodes = []string{"a", "b", "c"}
@@ -167,7 +168,7 @@ func NewCluster(ctx context.Context, o Options) (*Cluster, error) {
 }
 
 // Network returns the network of the nodes, for the faults that Cluster has no method
-// for: links that are cut in one direction (Cut) or have other values (SetLink).
+// for: for example links that are cut in one direction (Cut) or have other values (SetLink).
 func (c *Cluster) Network() *Network { return c.network }
 
 // Names returns the hosts that run a node, sorted.
@@ -203,7 +204,7 @@ func (c *Cluster) machine(name string) *machine {
 }
 
 // Start starts a node on a host. The host must be new, or its last node must have left or
-// been killed. The new node knows nothing that the last node knew. Start returns when
+// been killed. The new node knows only what Config.Snapshots has kept of the last node. Start returns when
 // weir.Start returns, and does not wait until the node is Ready. Start returns an error
 // if the name is empty, if the host runs a node, after Close, if weir.Start fails, or if
 // Kill or Close is called meanwhile.
@@ -495,7 +496,8 @@ func (o *observed) Start(ctx context.Context, h cluster.Handler) error {
 	return o.Cluster.Start(ctx, watcher{h, o})
 }
 
-// watcher passes each new view to the function Options.Viewed, and then notifies the node.
+// watcher passes the present view to the function Options.Viewed when the view has changed,
+// and then notifies the node.
 type watcher struct {
 	cluster.Handler
 	observed *observed

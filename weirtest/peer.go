@@ -206,7 +206,8 @@ func (p *peer) reconnect(open uint64) {
 	}
 }
 
-// ping sends a ping, unless many pings wait for a pong because they are held or slow.
+// ping sends a ping, unless many pings wait for a pong because they are held or slow, or
+// one of these was sent at this instant.
 func (p *peer) ping() {
 	m, now := p.owner, time.Now()
 	if p.pings == heldPings || p.pings > 0 && p.pinged.Equal(now) {

@@ -20,7 +20,7 @@ type link struct {
 
 // network is the network of the machine, except that messages between gateways can be cut
 // or delayed. Both ends of a link must set it: each end applies it to the connections
-// that it has dialled, and to the packets that it sends and receives. Messages to an
+// that it has dialled, and a cut also to the packets that it sends and receives. Messages to an
 // address without a link do not change. While a link is cut, data on connections waits,
 // as with TCP, which retransmits lost packets until an end gives up. Methods are safe for
 // concurrent use.
@@ -186,7 +186,8 @@ func (n *network) Listen(ctx context.Context, addr string) (net.Listener, net.Pa
 	return tcp, &packets{udp, n}, nil
 }
 
-// close ends every connection, and returns when all have ended.
+// close ends every connection whose bytes pass through a link, and returns when all of these
+// have ended.
 func (n *network) close() {
 	n.end()
 	n.wait.Wait()

@@ -7,7 +7,7 @@ import (
 	"github.com/weir-go/weir/internal/lab"
 )
 
-// wasDown reports whether an incarnation was killed, frozen or gone at a moment of a span.
+// wasDown reports whether an incarnation was frozen or had ended at a moment of a span.
 func (f *fleet) wasDown(inc *incarnation, s span) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

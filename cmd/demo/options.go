@@ -25,7 +25,8 @@ type options struct {
 // only a few contain no fault.
 var leastDuration = 8 * time.Second
 
-// mostRequests is the maximum number of answers that are kept for the verdict, in about 300 MB.
+// mostRequests is the maximum number of answers that are kept for the verdict. An answer
+// takes about 150 bytes.
 const mostRequests = 3_000_000
 
 const usage = `Weir's demo: gateways as processes on this machine, HTTP traffic through all of
@@ -37,7 +38,8 @@ itself with a verdict, and exit status 1 if a promise was broken.
 `
 
 // parse reads the command line. The error is flag.ErrHelp if the user asked for help.
-// Otherwise it reports all problems and their remedies.
+// Otherwise it reports the first flag that cannot be parsed, or all other problems and their
+// remedies.
 func parse(args []string, help io.Writer) (options, error) {
 	var o options
 	flags := flag.NewFlagSet("demo", flag.ContinueOnError)

@@ -70,8 +70,8 @@ func drawCustomer(random *rand.Rand) func() account {
 // localRate returns the rate of the Regional limit that accompanies a Global limit.
 func localRate(limit int64) int64 { return max(1, limit/10) }
 
-// leastRate returns the minimum rate of a run: five times the units that the limits grant in a
-// second. If the rate is lower, there are not enough requests to use all units in time.
+// leastRate returns the minimum rate of a run, at which the requests for the Global limit are
+// five times the units that the limit grants. If the rate is lower, there are not enough requests to use all units in time.
 func leastRate(limit int64, per time.Duration) int {
 	granted := float64(customers*limit) / per.Seconds()
 	return int(math.Ceil(5 * granted * localPart / (localPart - 1)))

@@ -262,7 +262,7 @@ const (
 )
 
 // stopAll stops all gateways amid traffic, and starts all with their snapshots and other
-// clocks. Then it waits until kept keys are used up.
+// clocks. Then it waits until the kept keys are used up, for at most usedUpWithin.
 func (s *soak) stopAll(ctx context.Context, orderly bool) error {
 	lab.Sleep(ctx, beforeFault+time.Duration(s.random.Int64N(int64(beforeFault))))
 	s.Skew = time.Duration(s.random.Int64N(int64(2*mostSkew))) - mostSkew

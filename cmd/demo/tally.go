@@ -23,7 +23,7 @@ type tally struct {
 	mu       sync.Mutex
 	answers  []answer
 	answered int // number of answers without an error
-	errors   int // number of errors of gateways that were up
+	errors   int // number of errors of gateways that were up, except timeouts, which are stalls
 	problem  error
 	cut      int      // requests in progress at a gateway when it was killed or frozen
 	slow     []answer // answers of gateways that were up that took longer than bound

@@ -239,7 +239,7 @@ func TestCanceledWaitersDelayNoOtherWaiter(t *testing.T) {
 	})
 }
 
-// Without a majority, FailClosed neither grants nor renews holds.
+// Without a majority, FailClosed renews no hold, and does not end the hold.
 func TestFailClosedRenewsClientHoldWithMajorityOnly(t *testing.T) {
 	inBubbles(t, func(t *testing.T, gossip bool) {
 		c := newCarried(t, 3, gossip, weir.Limit{Rate: 1, Partition: weir.FailClosed})

@@ -77,7 +77,7 @@ type clientHold struct {
 	asked    time.Time
 	answered time.Time
 	until    time.Time // end of the hold for the client: the ttl after the last renewal was sent
-	latest   time.Time // the maximum of all values of the field counted
+	latest   time.Time // latest end of a ttl that began with an answer, over all answers
 	counted  time.Time // latest end of the hold for members: the ttl after the last renewal was answered
 	ending   bool      // the release of the hold was sent, or the client was told that the hold is over
 	released time.Time // when a release was answered; zero before

@@ -26,12 +26,13 @@ type scratch struct {
 	header    []byte
 	names     [maxFields]string
 	outcome   Outcome
-	ends      bool          // the caller ends the Admission
+	ends      bool          // the end of the request is known: the caller ends the Admission, or the client ends the holds and reservations by their texts
 	ttl       time.Duration // ttl of the holds that the client ends by their texts; 0 if the end of a handler ends the holds
-	admission *Admission    // holds and reservations of the request; nil if there are none
+	admission *Admission    // holds, reservations and measurement of the request; nil if there are none
 }
 
-// forget drops all data of a request, and keeps the capacity of slices.
+// forget drops the data of a request, and keeps the capacity of slices. The bytes of keys and header
+// stay until the next request overwrites them.
 func (s *scratch) forget() {
 	clear(s.rules)
 	clear(s.outcome.Verdicts)
@@ -370,10 +371,11 @@ func (m *Middleware) overrun(ctx context.Context, s *scratch) bool {
 	return true
 }
 
-// refundTimeout is the maximum time for which a denial waits for refunds.
+// refundTimeout is the maximum time for which a denial waits for its refunds, and for each release of a
+// hold by its text.
 const refundTimeout = time.Second
 
-// giveBack refunds the units of takeUnits, because a queue denied.
+// giveBack refunds the units of takeUnits, because a queue did not admit the request.
 func (s *scratch) giveBack(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), refundTimeout)
 	defer cancel()

@@ -9,7 +9,7 @@ import (
 )
 
 // debit spends units of a limit of the rules even if they exceed it, for a cost that is known only
-// afterwards. The answer is allowed unless the limit is enforced and in debt.
+// afterwards. The answer is allowed unless the rule is enforced and the limit is in debt or has failed closed.
 func (a *api) debit(r *request) (int, any, error) {
 	v, o, err := r.readQuestion(false)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// gate decides which clients may use the API. A nil gate admits every client. The API reveals nothing,
-// not even which paths exist, before the gate has admitted a request (api.answer).
+// gate decides which clients may use the API. A nil gate admits every client. Before the gate has admitted a
+// request, the API reveals no path (api.answer), except that the challenge for a token shows whether there is a page.
 type gate struct {
 	tokens      [][sha256.Size]byte // hashes, so that the time of a comparison reveals neither a token nor its length
 	mutualTLS   bool

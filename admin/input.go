@@ -83,7 +83,8 @@ func (w *faults) checkNames(kind string, given []string, fields []field) {
 	}
 }
 
-// parameters reads the query. Unknown, repeated and missing parameters are errors.
+// parameters reads the query. Unknown parameters and missing required parameters are errors, and repeated
+// parameters unless they are read into a *[]string.
 func (r *request) parameters(fields ...field) error {
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
@@ -109,7 +110,7 @@ func (r *request) parameters(fields ...field) error {
 }
 
 // body reads the body, which must be a JSON object of at most r.maxBody bytes. Unknown, repeated and missing
-// fields are errors.
+// required fields are errors.
 func (r *request) body(fields ...field) error {
 	kind, parameters, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if charset := parameters["charset"]; err != nil || kind != "application/json" || charset != "" && !strings.EqualFold(charset, "utf-8") {

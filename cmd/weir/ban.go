@@ -27,7 +27,7 @@ func (q *banListCommand) ask(ctx context.Context, c *client) (int, error) {
 	})
 }
 
-// keyOrDash returns the text of a key for a table, or a dash if no member knows it.
+// keyOrDash returns the text of a key for a table, or a dash if the response does not have the text.
 func keyOrDash(key *string) string {
 	if key == nil {
 		return "-"

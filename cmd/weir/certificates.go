@@ -11,7 +11,7 @@ import (
 )
 
 // files contains the paths of a certificate, of its key, and of the certificates of the
-// authorities that sign the certificate of the peer. Cert and Key are read for each
+// authorities that sign the certificate of the peer. weir serve reads Cert and Key for each
 // connection, so that they can be replaced.
 type files struct {
 	Cert string `placeholder:"FILE" help:"${cert}"`

@@ -175,7 +175,7 @@ type held struct {
 // keep renews the hold and forwards signals to the process until ctx is done. An error
 // means that the hold is lost.
 func (h *held) keep(ctx context.Context, signals <-chan os.Signal, process *os.Process) error {
-	if h.count.Hold == "" { // the rules are switched off, or the limit is a shadow
+	if h.count.Hold == "" { // the rule is off, or the limit is a shadow that has denied
 		h.forward(ctx, signals, process)
 		return nil
 	}

@@ -22,7 +22,7 @@ func isBucket(where string) bool {
 	return strings.Contains(where, "://") || strings.HasPrefix(strings.ToLower(where), "s3:")
 }
 
-// checkSnapshots returns an error if -snapshots is invalid.
+// checkSnapshots returns an error if -snapshots is an invalid URL of a bucket.
 func checkSnapshots(where string) error {
 	if !isBucket(where) {
 		return nil
@@ -125,7 +125,7 @@ func cutObject(url string) (bucket, path string) {
 	return url, ""
 }
 
-// singlePath returns the path of the only snapshot of a place.
+// singlePath returns the path of a place that is a single snapshot.
 func (p *place) singlePath(where string) (path string, err error) {
 	entries, err := p.list()
 	if err != nil {

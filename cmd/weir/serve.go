@@ -100,7 +100,7 @@ const (
 )
 
 // runServe serves until ctx is done, and then leaves. Once atOnce is done, it ends
-// immediately.
+// immediately. If a port fails, it returns the error without leaving.
 func runServe(ctx, atOnce context.Context, o *serveOptions, log *slog.Logger) (err error) {
 	cfg, err := o.config()
 	if err != nil {

@@ -227,7 +227,7 @@ func printTable[T any](w io.Writer, header string, items []T, row func(T) string
 	return table.Flush()
 }
 
-// limitsShown is the maximum number of limits that weir status prints. /v1/totals returns more.
+// limitsShown is the maximum number of limits, and of factors, that weir status prints. /v1/totals returns more limits.
 const limitsShown = 20
 
 // printLimits prints the limits that have denied checks, including denials as shadows. A

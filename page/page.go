@@ -103,8 +103,8 @@ func New(o Options) (*Page, error) {
 }
 
 // Close stops the events for viewers, and waits until the goroutines that read the Source have
-// ended. A handler that is writing to a viewer may run on for up to five seconds. Close may be called
-// more than once. Later requests for events are refused.
+// ended. The handler of a viewer may run on for up to a second in Source.Watch, and for up to five
+// seconds in Actor.Act or a write. Close may be called more than once. Later requests for events are refused.
 func (p *Page) Close() error {
 	p.hub.mu.Lock()
 	select {
@@ -190,7 +190,7 @@ func (p *Page) file(w http.ResponseWriter, r *http.Request) {
 type hub struct {
 	mu      sync.Mutex
 	viewers []*viewer     // connected viewers, in order of arrival
-	end     func()        // stops the goroutines; nil without viewers
+	end     func()        // stops the goroutines; nil before the first viewer
 	changed chan struct{} // closed when there is a new event
 	latest  [2][]byte     // events with the last snapshot and the last top keys; each is nil before the first
 	serial  [2]uint64     // number of changes of each element of latest

@@ -16,8 +16,8 @@ const (
 	namesShown   = 20 // maximum number of names in a list
 )
 
-// gatherEach is the maximum number of members that a Gatherer asks in a second, on average. It asks the
-// members of a larger cluster less often than once a second.
+// gatherEach is about the number of members that a Gatherer asks in a second, on average, in a large cluster.
+// The interval is rounded to whole seconds, so that it stays a second up to about 150 members.
 const gatherEach = 100
 
 // roster is the number of members, and how many of them are in each state.
@@ -83,7 +83,7 @@ func shortenList(names []string) []string {
 	return append(slices.Clone(names[:namesShown]), fmt.Sprintf("%d more", len(names)-namesShown))
 }
 
-// gatherPause returns the time until all members are asked again.
+// gatherPause returns the minimum time until all members are asked again, at the next snapshot.
 func gatherPause(members int) time.Duration {
 	if members <= gatherEach {
 		return 0

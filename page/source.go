@@ -27,7 +27,7 @@ type Source interface {
 // checks of the whole cluster.
 type Gatherer interface {
 	Source
-	// Gather is called once a second, before Snapshot, and less often if there are more than 100
+	// Gather is called once a second, before Snapshot, and less often if there are more than about 150
 	// members. The timeout is less than a second. Gather returns the counters of each member, and
 	// the names of members that did not answer. The page shows an error unchanged, with the
 	// counters of the Snapshot.
@@ -115,7 +115,7 @@ type Watched struct {
 	Limit int64 // units that the limit grants
 	Used  int64 // units used, as reported by the node that decided
 	// InFlight reports whether Used is held units, which are available again after their
-	// release. Reset is 0 in this case.
+	// release. Reset has no meaning in this case.
 	InFlight bool
 	Per      time.Duration // Per of the limit; 0 if unknown
 	Owner    string        // the member that owns the key; empty if unknown

@@ -35,8 +35,8 @@ type Options struct {
 	Attempts int
 
 	// RetryPart is the number of retries that each request permits to the requests under its limit, above
-	// 0 and at most 1. 0 means 0.1: one retry for ten requests. In addition, each process may send up to 10
-	// retries under each limit.
+	// 0 and at most 1. 0 means 0.1: one retry for ten requests. Each process begins with 10 permitted
+	// retries under each limit, and never saves more than 10.
 	RetryPart float64
 
 	Logger *slog.Logger // slog.Default if nil. It receives no credential

@@ -65,7 +65,7 @@ func delayOf(header http.Header, now time.Time) time.Duration {
 // mostPauses is the maximum number of keys whose pauses a process remembers for a limit.
 const mostPauses = 4096
 
-// pauses has the end of each pause that this process has begun. The process must remember the pauses, because a
+// pauses has the ends of the pauses that this process has begun, for at most mostPauses keys. The process must remember the pauses, because a
 // turn that the owner granted earlier may arrive during a pause.
 type pauses struct {
 	mu    sync.Mutex

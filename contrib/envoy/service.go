@@ -57,15 +57,15 @@ type Options struct {
 	MergeDomains bool
 
 	// Book has the blocks of clients, for descriptors with an entry remote_address, user or
-	// api_key. A blocked client is over the limit, and spends nothing. If nil, no client is
-	// blocked.
+	// api_key. A blocked client is over the limit, and spends nothing, except by Kuadrant's Report
+	// and Commit. If nil, no client is blocked.
 	Book *rules.Book
 
 	Logger *slog.Logger // slog.Default if nil; never receives a value of a descriptor
 
 	// OnDecision is called before the response is sent, for each descriptor that has a limit
 	// or is unlimited by the configuration, except for replaced limits. It is not called for a
-	// request of a blocked client, for a request that is too large or fails, or for a Commit
+	// request that is refused because its client is blocked, for a request that is too large or fails, or for a Commit
 	// of a reservation. OnDecision must not block, and may be nil.
 	OnDecision func(context.Context, *Decided)
 }

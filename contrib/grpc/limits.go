@@ -79,8 +79,8 @@ type Options struct {
 
 	// Logger receives a single warning about calls without an address, because they share a
 	// key: for example, the calls of a proxy on a Unix socket that is not trusted. It also
-	// receives a single warning about calls whose cost is not reported or not settled.
-	// slog.Default if nil.
+	// receives warnings about calls whose cost is not reported or not settled: a single one
+	// from ByLimiter, and from New at a limited rate. slog.Default if nil.
 	Logger *slog.Logger
 
 	// OnDecision is called with the Outcome of each call that is subject to a limit, or that
@@ -134,9 +134,9 @@ func New(node *weir.Node, book *rules.Book, o Options) (*Limits, error) {
 
 func (o *Options) settles() bool { return o.Settle != nil || o.SettleTrailer != "" }
 
-// validMessages returns an error if Messages has a limit whose units are returned or
+// validMessages returns an error if Messages is from ByLimiter and its units are returned or
 // settled at the end of a call, or if Messages has Messages of its own, which are never
-// used.
+// used. The rules of Messages are not checked.
 func (o *Options) validMessages() error {
 	switch {
 	case o.Messages == nil:

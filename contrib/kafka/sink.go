@@ -25,9 +25,9 @@ type Options struct {
 	Client []kgo.Opt
 }
 
-// Bounds of the records that the client keeps after Write has returned without an
-// acknowledgement of them. They were sent to a broker that stopped responding, and the client
-// does not know whether the broker has stored them.
+// Bounds of the records in the client: those of the present batch, and those that the client keeps
+// after Write has returned without an acknowledgement of them. The latter were sent to a broker that
+// stopped responding, and the client does not know whether the broker has stored them.
 const (
 	maxBufferedRecords = 8192
 	maxBufferedBytes   = 16 << 20

@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// pace is the minimum time between two queries. It bounds the load by frequent
-	// notifications.
+	// pace is the minimum time between a query that has found no change and the next query. It
+	// bounds the load by frequent notifications.
 	pace = 100 * time.Millisecond
 	// closeTimeout bounds the time in which a connection is closed.
 	closeTimeout = time.Second

@@ -26,11 +26,11 @@ type Change struct {
 // sixteenth of its capacity, and at least 1 unit. The signal is dropped if the channel is not
 // ready, so the channel should have a buffer for a single signal.
 //
-// The argument self is the hash of the name of this member. The argument series identifies the
-// current run of this member: it is the present time in nanoseconds, and must be higher than in all
-// earlier calls of Track with this name. When a count is collected, the collected units are added
-// to its Total if this member has spent all units of the count, and the collected units are not
-// negative. The units that are used at the time of Track belong to this member as well.
+// The argument self is the hash of the name of this member. The argument series identifies the current run
+// of this member: it is the present time in nanoseconds, and must be higher than in all earlier calls of
+// Track with this name. When a count is collected, the collected units are added to its Total if this
+// member has spent all units of the count, the collected units are not negative, and the Total does not
+// overflow. The units that are used at the time of Track belong to this member as well.
 //
 // The changes of a tracked store must be collected. If they are not, they use up to 40 bytes
 // for each count in the store.

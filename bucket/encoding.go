@@ -43,10 +43,10 @@ func (c *Count) Append(b []byte) []byte {
 	return b
 }
 
-// Parse decodes into c a count that Append has encoded, and returns the remaining bytes. The
-// Limit of c must be set, and Parse keeps the Limit and the Total of c. The number of units
-// is limited to twice the maximum of any limit. Parse does not retain b, and c grows by at
-// most the length of b. If Parse returns an error, c is empty.
+// Parse decodes into c a count that Append has encoded, and returns the remaining bytes. The Limit of c
+// must be set, and Parse keeps the Limit and the Total of c. Parse lowers a higher number of units to twice
+// the maximum of any limit, and refuses a log with further entries. Parse does not retain b, and c grows by
+// at most the length of b. If Parse returns an error, c is empty.
 func (c *Count) Parse(b []byte) (rest []byte, err error) {
 	limit, whose := c.Limit, c.Total
 	c.clear()

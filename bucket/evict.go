@@ -33,7 +33,7 @@ const (
 	thorough   = 16      // number of counts that are searched for a lighter count, with at most half of its capacity used
 	neighbours = 2       // number of neighbouring shards that are searched for such a count
 	bulk       = 4       // counts of other limits are sheltered if at least 1/bulk of the counts of a shard belong to one limit
-	shelter    = 1 << 16 // factor for the weight of a sheltered count: even a sheltered count with a Per of a minute then outweighs other counts with a Per of a month
+	shelter    = 1 << 16 // factor for the weight of a sheltered count: a used-up sheltered count that recovers in a minute then outweighs every count that recovers within a month
 	sought     = 32      // number of counts that are searched for a count that is not sheltered; at least a quarter of all counts are not, so the search fails with a probability of (3/4)^32, or 10^-4
 
 	// vain is a flag in the hand of a shard. The flag is set after the neighbours of the
@@ -185,9 +185,10 @@ func (sh *shard) weighSample(c *lightest, now int64, p *placement, keep ID, must
 	return recovered
 }
 
-// hasLightCount reports whether evict would find a count with at most half of its capacity used.
-// If not, the next eviction starts at another slot. If all counts of the shard and of its
-// neighbours are used up, hasLightCount saves most of the work of searching the neighbours.
+// hasLightCount reports whether a count with at most half of its capacity used, when it was last updated,
+// is among the next counts that evict would examine. If not, the next eviction starts at another slot. If
+// all counts of the shard and of its neighbours are used up, hasLightCount saves most of the work of
+// searching the neighbours.
 func (sh *shard) hasLightCount() bool {
 	i := int(sh.hand&^vain) % len(sh.slots)
 	for seen, steps := 0, 0; seen < thorough && steps < len(sh.slots); steps++ {
@@ -220,7 +221,7 @@ func (s *Store) evict(sh *shard, now int64, keep ID, must bool) bool {
 }
 
 // trim evicts counts above the maximum of the store after id was inserted. This is necessary
-// if the shard of id had no other count, or no count with at most half of its capacity used.
+// if the shard of id had no other count, or its sample no count with at most half of its capacity used.
 // trim never holds two shards, because two callers that wait for a shard while holding
 // another could wait for each other. First it evicts counts with at most half of their
 // capacity used from the neighbours. Then it evicts any counts, starting with the shard of id.

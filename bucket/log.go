@@ -15,7 +15,7 @@ type log struct {
 	buf   []byte
 	head  int    // start of the oldest entry; the bytes before it have expired
 	net   int64  // number of units spent less units refunded on this node since the count was last collected
-	edits uint64 // number of changes other than at the end, from a start value that differs for each log: never the same in two logs of a shard
+	edits uint64 // number of changes other than additions at the end, from a start value that differs for each log: the same in two logs of a shard only after logEdits changes
 }
 
 // maxEntry is the maximum length of an entry in bytes.

@@ -56,8 +56,8 @@ func (s *Store) RefundSpent(id ID, l *Limit, now, units int64, spent Spent, lent
 // argument spent identifies: in the same window of a FixedWindow, in the same counter of a SlidingWindow, or
 // at the same time of a log. If that window has ended or that entry has expired, DebitSpent
 // spends no units, and the Result is not Allowed. A bucket is debited at the time now, because its
-// level does not record earlier times. RetryAfter is the time until there is room for a unit.
-// If only the previous window has no room, RetryAfter is 0.
+// level does not record earlier times. RetryAfter is the time until there is room for a unit, and 0 if
+// there is room now, even if the Result is not Allowed.
 func (s *Store) DebitSpent(id ID, l *Limit, now, units int64, spent Spent) Result {
 	sh, h := s.lock(id)
 	var first slot

@@ -11,11 +11,11 @@ type ID struct{ Hi, Lo uint64 }
 // Store contains counts by ID, up to a maximum number. A count that has fully recovered is
 // equivalent to no count: it can be forgotten without any effect, and its place is reused.
 //
-// Its methods are safe for concurrent use. The argument now is in nanoseconds since a fixed instant,
-// which must be the same for all calls. A check locks the shard of the ID once. If the store has a
-// count of the ID, the check allocates only for the records of a SlidingLog, for the changes
-// that Track records, for a limit that is new to the shard, and for an ask with Keep whose limit
-// differs from the stored limit.
+// Its methods are safe for concurrent use. The argument now is in nanoseconds since a fixed instant, which
+// must be the same for all calls. A check locks the shard of the ID once, except for evictions. If the
+// store has a count of the ID, the check allocates only for the records of a SlidingLog, for the changes
+// that Track records, for a limit that is new to the shard, and for an ask with Keep whose limit differs
+// from the stored limit.
 //
 // Only TakeAllParts holds the locks of several shards, and it locks them in ascending order.
 // All other methods unlock a shard before they lock the next, even if they evict. Otherwise
@@ -228,9 +228,9 @@ func (s *Store) Bytes() (bytes int) {
 	return bytes
 }
 
-// Evicted returns the number of counts that were forgotten before they had recovered, because
-// the store was full. An eviction removes recovered counts first, but examines only a sample
-// of a shard. To find all recovered counts in time, call Compact regularly.
+// Evicted returns the number of counts that were forgotten before they had recovered, or before their
+// refunds were collected, because the store was full. An eviction removes recovered counts first, but
+// examines only a sample of a shard. To find all recovered counts in time, call Compact regularly.
 func (s *Store) Evicted() uint64 { return s.evicted.Load() }
 
 // EvictedUsedUp returns how many of the evicted counts had no units left: their keys were

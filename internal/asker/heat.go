@@ -7,9 +7,9 @@ import (
 	"github.com/weir-go/weir/bucket"
 )
 
-// heat records how often IDs were recently requested from other members, so that a node requests
-// leases only for hot keys. It records at most heatSets*heatWays IDs, in 256 KB, and
-// costs some nanoseconds for each take that this node sends to the owner itself. Other checks do not use it.
+// heat records how often IDs were recently requested from other members, so that a node requests leases
+// only for hot keys. It records at most heatSets*heatWays IDs, in 256 KB, and costs some nanoseconds for
+// each take with Leases that this node sends to the owner itself. Other checks do not use it.
 //
 // Each ID belongs to a set. The weight of past asks is halved every heatHalf ticks. If the set is
 // full, an ask of a further ID subtracts the weight of one ask from the lightest ID, or replaces this ID if it

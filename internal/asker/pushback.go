@@ -11,8 +11,8 @@ import (
 	countsync "github.com/weir-go/weir/sync"
 )
 
-// pushbackFor is the maximum time for which a denial is cached. A Refund on another member may have
-// no effect on this node for as long.
+// pushbackFor is the maximum time for which a denial is cached, unless its key is banned or paused. A
+// Refund on another member may have no effect on this node for as long.
 const pushbackFor = time.Second
 
 // banPushbackFor is the maximum time for which the denial of a banned or paused key is cached. It is longer than
@@ -30,7 +30,8 @@ const (
 	pushbackWays = 4
 )
 
-// pushbacks contains the denials with which other members answered takes of this node, so
+// pushbacks contains the denials with which other members answered takes, strikes and pauses of this
+// node, and the denials of pauses that callers of this node begin, so
 // that a flood of takes of a denied key does not reach the owner.
 //
 // The owner would deny every take that a pushback denies, as long as the count there is not reset

@@ -40,8 +40,9 @@ type Config struct {
 	Env     *env.Env
 	Timeout time.Duration // longest wait of a check for other members, before its extension for a delay that a member has reported
 	Tracer  Tracer        // creates spans; nil for no spans
-	// Hopped is called after each request that a check or a reset of this node has sent to another member,
-	// once the member has answered or the wait has ended. It must not block, and may be nil.
+	// Hopped is called after each request that a check or a reset of this node has sent, or failed to send,
+	// to another member, once the member has answered or the wait has ended. It must not block, and may be
+	// nil.
 	Hopped func(ctx context.Context, h Hop)
 	Log    *slog.Logger
 	Meters *stats.Meters

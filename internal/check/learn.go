@@ -15,7 +15,7 @@ import (
 
 // learnAndDecide asks other members for their holds, as the owner of the count, and decides again.
 // If the result is Unknown again, because authority has moved meanwhile, learnAndDecide repeats
-// this once. All of this takes at most Timeout since a.Began.
+// this once. All of this ends within Timeout after the a.Began of the first decision.
 func (c *Checks) learnAndDecide(ctx context.Context, op wire.Op, a *wire.Ask, r *wire.Result) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout-time.Duration(c.Env.Monotonic()-a.Began))
 	defer cancel()

@@ -12,10 +12,10 @@ import (
 // flags, and replies with the response. It takes at most three quarters of the asker's wait, so
 // that the asker learns of a failure in time.
 //
-// After a refund or a strike was sent, this node never executes it: the member may have executed it, or
-// may do so later, and a second execution would not be undone. If a take or a debit is executed twice,
-// HandleLate refunds the late result. A response with the status Unreached can mean that the member
-// executed the request, but answered the next node on the way too late.
+// After a refund or a strike was sent, this node never executes it: the member may have executed it, or may
+// do so later, and a second execution would not be undone. If a take or a debit is executed twice,
+// HandleLate refunds the late result, unless it is a debit that left a debt. A response with the status
+// Unreached can mean that the member executed the request, but answered the next node on the way too late.
 func (c *Checks) passOn(v *view.View, member int, flags uint8, now int64, r *request) {
 	h := r.h
 	h.Flags = flags

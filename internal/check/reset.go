@@ -14,11 +14,11 @@ import (
 // is sent at a time.
 const ResetsAtOnce = 64
 
-// Reset deletes a count, and the counts of its bans and its pause, on this node and on every other member of
-// the roster that this node reaches, directly or through other members. A member that is not reached learns
-// of the reset from the counts that it receives later. For a Global limit, Reset also asks a node of each
-// other region. Reset returns the names of the members that were not reached or have not answered, and after
-// them such regions, as "region NAME". The error is that of ctx.
+// Reset deletes a count, and the counts of its bans and its pause, on this node and on every other member
+// of the roster that this node reaches, directly or through other members. A member that is not reached
+// learns of the reset from the counts that it receives later. For a Global limit, Reset also asks a node of
+// each other region. Reset returns the names of the members that were not reached, have not answered or
+// have refused, and after them such regions, as "region NAME". The error is that of ctx.
 func (c *Checks) Reset(ctx context.Context, a *wire.Ask) (missed []string, err error) {
 	v, now := c.Env.View(), c.Env.Now()
 	ids := owner.CountIDs(a)

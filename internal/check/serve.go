@@ -62,7 +62,7 @@ func (c *Checks) detach(r *request, f func(ctx context.Context, r *request)) boo
 }
 
 // Serve handles the requests of another member, or of a node of another region. It reads the clock once
-// for the whole batch, and prefetches the counts, so that their cache misses overlap.
+// for the whole batch, and prefetches the counts of up to 64 takes, so that their cache misses overlap.
 func (c *Checks) Serve(b *cluster.Batch) {
 	x := c.exchanges.Get().(*exchange)
 	defer c.exchanges.Put(x)

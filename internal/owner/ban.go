@@ -110,8 +110,8 @@ func (o *Owner) applyBan(v *view.View, as view.Standing, op wire.Op, a *wire.Ask
 }
 
 // strike counts a denial, and bans the key if no further denial fits into the limit of denials. The
-// result is Banned if the key is banned afterwards. A node that may spend only a share of a limit
-// counts nothing, because the outage is a cause of its denials.
+// result is Banned if the key is banned or paused afterwards. A node that may spend only a share of a
+// limit counts and bans nothing, and its result is not Banned, because the outage is a cause of its denials.
 func (o *Owner) strike(v *view.View, as view.Standing, a *wire.Ask, now int64, r *wire.Result) {
 	var s view.Share
 	if s, r.Source = v.Share(as, a.ID, a.Partition); !s.All || o.denyBanned(a, now, r) {

@@ -43,8 +43,8 @@ type lentSet struct {
 	entries [lentWays]lentCount
 }
 
-// lentCount is the number of units lent from a count, and is never less than the units that
-// may still be spent.
+// lentCount is the number of units lent from a count. Except after a reset, it is never less than
+// the units that may still be spent.
 type lentCount struct {
 	id    bucket.ID
 	until int64 // end of the last lease

@@ -41,7 +41,7 @@ func New(clock env.Clock, longest time.Duration, counts *bucket.Store, stream *c
 }
 
 // Do executes op on a count of this node, within the share that this node has. If FailClosed leaves
-// this node no share, takes, peeks and waits are denied. Debits and refunds are always counted,
+// this node no share, takes, peeks and waits are denied. Debits and refunds are executed
 // even if the share is zero, because the service has already spent or returned their units.
 func (o *Owner) Do(v *view.View, as view.Standing, op wire.Op, a *wire.Ask, now int64, r *wire.Result) {
 	r.StoodIn, r.At = as != view.AsOwner, now
@@ -214,10 +214,10 @@ func (o *Owner) refund(a *wire.Ask, l *bucket.Limit, now int64) {
 	}
 }
 
-// debit spends units even if there is no room for them. It spends them at the time of the receipt's units, or at
-// the time now if there is no receipt. If the receipt's units no longer count, debit spends no units, and the
-// result is not Allowed. Like refund, debit treats units that were granted without authority as
-// part of the newest units.
+// debit spends units even if there is no room for them. It spends them at the time of the receipt's units,
+// or at the time now if there is no receipt or the limit is a bucket. If the receipt's units no longer
+// count, debit spends no units, and the result is not Allowed. Like refund, debit treats units that were
+// granted without authority as part of the newest units.
 func (o *Owner) debit(a *wire.Ask, l *bucket.Limit, now int64, r *wire.Result) {
 	if a.Spent.Receipt == 0 {
 		r.Result = o.counts.Debit(a.ID, l, now, a.Units)
@@ -322,12 +322,11 @@ func (o *Owner) ResetNumber(id bucket.ID, now int64) uint64 {
 	return max(NoReset, o.stream.ResetNumber(id, now))
 }
 
-// Firm reports whether a denial of a take remains valid until its RetryAfter, unless a caller
-// refunds units or resets the count. now is the monotonic time. The denial must be made with
-// authority, for the whole limit. There must be no open tentative take and no lease whose units
-// could be returned earlier, and no waiter that could leave. A denial of a Global limit is not firm
-// if there are other regions, because these send the missing units when they learn of the asks on
-// this node.
+// Firm reports whether a denial of a take remains valid until its RetryAfter, unless a caller refunds units
+// or resets the count, or a higher Version judges it. now is the monotonic time. The denial must be made
+// with authority, for the whole limit. There must be no open tentative take and no lease whose units could
+// be returned earlier, and no waiter that could leave. A denial of a Global limit is not firm if there are
+// other regions, because these send the missing units when they learn of the asks on this node.
 func (o *Owner) Firm(a *wire.Ask, r *wire.Result, now int64) bool {
 	return !r.Allowed && r.Source == wire.Owner && !(a.Global && o.holdings != nil) && o.tentative.isEmpty(a.ID, now, o.longest) &&
 		o.lent.leaseOf(a.ID, now).Units == 0 && (a.Limit.Algorithm != bucket.LeakyBucket || o.queues.waitingUnits(a.ID, now) == 0)

@@ -47,8 +47,10 @@ type Result struct {
 	Paused bool // the key is paused; only with Banned
 	Lease  Lease
 	// ResetNumber is the number of the last reset of the count that the answering member knew of
-	// (Owner.ResetNumber), which is never 0. A member that knows of a later reset uses neither the
-	// lease nor the denial of this result, and refunds none of its units.
+	// (Owner.ResetNumber), which is never 0. The field is 0 in a decision of this node itself, and in
+	// the results of other operations than takes, debits, waits, loans, strikes and pauses. A member
+	// that knows of a later reset uses neither the lease nor the denial of this result, and refunds
+	// none of its units.
 	ResetNumber uint64
 	// At is the time of the decision by the clock of the deciding node, or 0 if the time is unknown, as in the
 	// response to an operation other than a take or a loan. Only Observers use At.

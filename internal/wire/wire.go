@@ -1,7 +1,7 @@
 // Package wire encodes and decodes the requests of nodes about counts, and their answers. It
 // has no state, reads no clock and sends no message.
 //
-// For any input, a parser returns ErrMalformed or values in the ranges that the other packages
+// For any input, a parser returns ErrMalformed, ErrUnknownOp or values in the ranges that the other packages
 // compute with: durations can be added to any time of day, limits are as valid as the limit of
 // a Limiter, and sources are known to this release. The owner and the asker rely on that and do
 // not check values again.

@@ -16,7 +16,7 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// solo starts a node that has no other members.
+// solo starts a node, which has no other members unless cfg.Cluster has them.
 func solo(t *testing.T, cfg Config) *Node {
 	t.Helper()
 	n, err := Start(t.Context(), cfg)

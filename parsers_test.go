@@ -37,7 +37,7 @@ var notFuzzed = map[string]string{
 	"weirtest":                  "hands on bytes that others read",
 }
 
-// ours are directories of programs that are not part of the product. They read only data that
+// ours are directories of programs and packages that are not part of the product. They read only data that
 // they have written themselves, or that their user provides.
 var ours = []string{"bench", "cmd/demo", "conformance", "deploy", "internal/lab", "internal/snippets"}
 

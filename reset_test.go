@@ -230,7 +230,7 @@ func TestForwardedAskRequestsNoLease(t *testing.T) {
 				if op == wire.OpTake {
 					h.Wait = time.Second
 				}
-				var want [][]byte // the responses, each without its lease
+				var want [][]byte // the asks as they are forwarded, without a request for a lease
 				request := h.Append(nil)
 				for i := range asks {
 					a := ask1(bucket.ID{Hi: uint64(i), Lo: 2}, limit, int64(i+1))

@@ -88,7 +88,7 @@ func TestHexadecimalSecretsAreRefused(t *testing.T) {
 }
 
 // Any text is read as secrets and a Seed, or is refused with an error that does not contain its
-// words.
+// words of 20 bytes or more.
 func FuzzParseSecrets(f *testing.F) {
 	f.Add("secret: 000102030405060708090a0b0c0d0e0f\nseed: 0001")
 	f.Add("# May\nsecret: 00; seed: 01, secret: 02")

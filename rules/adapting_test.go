@@ -71,7 +71,8 @@ const (
 )
 
 // adaptRun is a run of three nodes in front of a backend, with 1.5 times as many requests as the backend
-// can serve. After 15 s its capacity falls to 60 %, and a node has a fault for 10 s.
+// can serve. After 15 s its capacity falls to 60 %. If fault is set, a node then has the fault, for 10 s or, if it
+// is killed, until the end.
 type adaptRun struct {
 	seed  uint64 // seed of the cluster; it determines which node is the decider
 	limit string // text of the limit of the rule

@@ -27,7 +27,7 @@ func startNode(t testing.TB) *weir.Node {
 	return n
 }
 
-// staticBook returns a Book of rules that do not change.
+// staticBook returns a Static Book of the rules in a text.
 func staticBook(t testing.TB, n *weir.Node, text string) *Book {
 	b, err := Static(n, mustParse(t, text))
 	require.NoError(t, err)

@@ -64,7 +64,7 @@ func (c *textCluster) put(name, text string, by string) {
 	require.NoError(c.t, err)
 }
 
-// requireRate checks that all nodes, or the named nodes, have the same rules.
+// requireRate checks that the rules of all nodes, or of the named nodes, have the given rate.
 func (c *textCluster) requireRate(rate int, names ...string) {
 	c.t.Helper()
 	if names == nil {

@@ -40,7 +40,7 @@ func (s *fakeSource) Next(ctx context.Context, known string) (Text, error) {
 	}
 }
 
-// openSource returns a Book of a source. The test must be in a bubble of synctest.
+// openSource returns a Book of a source, and its log.
 func openSource(t testing.TB, s Source, o BookOptions) (*Book, *journal) {
 	log := new(journal)
 	o.Logger = slog.New(slog.NewTextHandler(log, nil))

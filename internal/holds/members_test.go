@@ -18,7 +18,8 @@ import (
 	"github.com/weir-go/weir/internal/wire"
 )
 
-// member is a member of a cluster in which all members are connected to each other and answer at once.
+// member is a member of a cluster in which all members are connected to each other. A member answers at once,
+// unless mute or takes is set.
 type member struct {
 	*Holds
 	t     *testing.T

@@ -314,7 +314,8 @@ func TestEndedRecordsAreBoundedAndDenyNoHold(t *testing.T) {
 	}
 }
 
-// A shard that is full must not remove the record of a release before other members have a copy.
+// A shard that is full must not remove the record of a release that other members lack while one of the next
+// records to be deleted has a copy.
 func TestFullShardKeepsReleaseUntilItIsCopied(t *testing.T) {
 	const most = 4 * shards
 	table, number := newTable(most, zeroAge), uint64(0)

@@ -35,7 +35,7 @@ func formatLine(line *stats.Line) string {
 	return strings.TrimSpace(text.String())
 }
 
-// A node calls Observe once a second and logs the returned line.
+// A node calls Observe once a second, unless it rests, and logs the returned line.
 func Example() {
 	log := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if a.Key == slog.TimeKey || a.Key == "since" || a.Key == slog.MessageKey {

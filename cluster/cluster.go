@@ -115,8 +115,9 @@ type Peer interface {
 	// Ask sends request, appends the answer to answer[:0], and returns the result. When wait has
 	// passed, the error is ErrTimeout. Time in which this process did not run does not count, because a
 	// suspended process can neither send the request nor read the answer. A late answer does not
-	// disconnect the member. The member is disconnected only if a connection breaks or cannot be opened,
-	// or if 800 ms pass without an answer on either of the two connections with the member. If ctx is
+	// disconnect the member. The member is disconnected if a connection breaks or cannot be opened, or
+	// if 800 ms pass without an answer on either of the two connections with the member. A member that is
+	// not watched is also disconnected while the rows do not show it on the side of this node. If ctx is
 	// done first, Ask returns ctx.Err, and no timeout is counted. Ask also returns ErrBroken, ErrBusy,
 	// ErrTooLarge and ErrClosed.
 	//
@@ -284,14 +285,17 @@ type Stats struct {
 	Refused  map[string]uint64
 	Timeouts uint64 // requests without an answer within their wait
 	Late     uint64 // answers that arrived after Ask had returned, including those of other regions
-	Dropped  uint64 // requests and answers for which a queue had no room, and answers and requests of Peer.Send that were too long
+	// Dropped counts the calls of Ask that returned ErrBusy, and the requests of Send and the answers that
+	// were too long or for which a queue had no room. If the answers to a batch have no room together, each
+	// request of the batch counts.
+	Dropped uint64
 	// RoundTrips maps the names of members to the smoothed mean of their round trips to this node, as
 	// the failure detector computes it (RFC 6298). A member without a connection from this node, or
 	// without an answer over that connection, is not in the map.
 	RoundTrips      map[string]time.Duration
 	SchedulingDelay time.Duration // how late the timers of this process fire, at most a second; the failure detector allows for this delay
 	JoinError       string        // why the last attempt to join found no member of Config.Join, or why a member refused this node
-	JoinedCount     int           // the number of addresses that the last attempt has joined; attempts try only addresses that gossip does not have
+	JoinedCount     int           // the number of addresses that the last attempt has joined; attempts skip the addresses of members that gossip reports as alive and that are not missing
 	// Unanswered contains the entries of Config.Join that have not led to a member since Start. The
 	// value of an entry is the problem of the last attempt, such as a name that does not resolve, or an
 	// address that does not answer. Before the first attempt, Unanswered contains every entry. After

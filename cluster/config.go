@@ -43,8 +43,8 @@ type Config struct {
 	// Region is the name of the region, at most 64 bytes. Members of other regions are refused.
 	Region string
 	// Regions has, for each other region, addresses that reach any of its nodes: "host:port", where a
-	// DNS name stands for all of its addresses. The names are looked up again for as long as the node
-	// lives. With TLS, but without ServerName and CertificateNames, the certificate of a node must have
+	// DNS name stands for all of its addresses. The names are looked up again before each attempt to
+	// connect. With TLS, but without ServerName and CertificateNames, the certificate of a node must have
 	// the address to which the name resolves, as with Join. The name of a region has at most 64 bytes.
 	// Regions needs a Region.
 	Regions map[string][]string
@@ -61,7 +61,7 @@ type Config struct {
 	// such a secret can only send requests as a node of the other region, and is not a member. With
 	// RegionSecrets, only members of this region may have its Secrets. Rotate RegionSecrets in two
 	// steps, on all nodes of both regions: [old, new], [new]. If RegionSecrets is nil, all regions use
-	// Secrets, and a holder can state any region.
+	// Secrets, and without CertificateNames a holder can state any region.
 	RegionSecrets map[string][][]byte
 	// TLS, if not nil, puts all TCP connections under mutual TLS. TLS needs a certificate for both ends
 	// of a connection, and the roots that sign the certificates: RootCAs, or functions that verify in
@@ -73,7 +73,8 @@ type Config struct {
 	// The functions of TLS are called for each connection, so that certificates and roots may change
 	// while the member runs: GetCertificate and GetConfigForClient on the listening side;
 	// GetClientCertificate and, with InsecureSkipVerify, VerifyConnection on the dialling side. There,
-	// VerifyConnection has the dialled host in ServerName, even if the host is an address. No session is
+	// VerifyConnection has the dialled host in ServerName, even if the host is an address, unless TLS sets
+	// ServerName. No session is
 	// resumed, so each connection is verified. An open connection stays open.
 	TLS *tls.Config
 	// CertificateNames has, for Region and each of Regions, the names in the certificates of its nodes:

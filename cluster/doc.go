@@ -46,8 +46,8 @@
 // The row of a node lists the watched members to which it is connected. A node sends rows that have
 // changed to the members that it watches: at once, but to each member at most every 50 ms. Over a new
 // connection it sends all rows. A member that is not watched is presumed to be connected while the rows
-// show the member on the side of the node. The first request makes the node dial the member
-// (ondemand.go).
+// show the member on the side of the node, and no request to it has failed. The first request makes
+// the node dial the member (ondemand.go).
 //
 // A slow member is not a missing member. Three decisions are separate:
 //   - How long an ask waits. The caller decides ([Peer].Ask).
@@ -114,20 +114,20 @@
 // Each side compares the hello of the other side with the proof of that side. With RegionSecrets, a secret
 // of two regions proves only a node of the other region, which is not a member. With CertificateNames, the
 // proof is a certificate with region and name, and streams of gossip then need the certificate of a
-// member. A node whose hello differs from the proof is refused, and counted as "identity". If both are
-// unset, a holder of a secret, or of a certificate that TLS accepts, can state any region.
+// member. A node whose hello differs from the proof is refused, and a listener counts the refusal as
+// "identity". If both are unset, a holder of a secret, or of a certificate that TLS accepts, can state any region.
 //
 // Input is bounded before memory is allocated, including input from members:
 //   - connections that have not identified themselves, including streams of gossip:
 //     1,024, and at most an eighth of the file descriptors that the process may have. The oldest
 //     connection of the IPv4 address or IPv6 /64 with most connections is closed first, and
-//     streams of gossip last. Identified connections: 8,192, at most half of the descriptors, and at
-//     most 16 of one node;
+//     streams of gossip last. Connections for requests, also during their handshake: 8,192, at most
+//     half of the descriptors, and at most 16 of one node;
 //   - streams of gossip: 64, each with a single message of at most 8 MiB. Once all streams together have
 //     read 16 MiB, only messages of up to about 256 KiB pass. A stream that claims more than 8,192
 //     nodes, or 4 MiB of state, is closed before memberlist reads the stream;
-//   - packets of gossip: 2 KiB, not compressed, 8,192 messages in a second, of which at most 512
-//     make this member send a packet;
+//   - packets of gossip: 2 KiB, not compressed, 8,192 messages at once and in each second after
+//     that, of which at most 512 make this member send a packet;
 //   - members: 4,096, including dead members until they are forgotten. At most 512 new members
 //     are added at once, and 32 in each second after that. At most 64 members that this node has
 //     never met are dialled at a time.

@@ -376,7 +376,8 @@ func (g *gossipCluster) ownRecord() []byte {
 }
 
 // handleRecord merges a record that the member from has sent over a connection with this node. The record
-// is about a member or about this node. In a large cluster, a record that changes the roster is also
+// is about a member or about this node. In a small cluster, a record about a third member is ignored. In a
+// large cluster, a record that changes the roster is also
 // passed on, because a member sends its record only to the few members that it is connected to. The
 // answer, if any, is the tombstone of the member from, which does not know about its tombstone.
 func (g *gossipCluster) handleRecord(from string, b []byte) (answer []byte) {

@@ -59,7 +59,7 @@ func (k *keeper) takeReady() []*link {
 func (k *keeper) run(ctx context.Context) {
 	timer := time.NewTimer(never)
 	defer timer.Stop()
-	var planned time.Time // when timer fires; zero if it has fired or no link is open
+	var planned time.Time // when timer fires; zero if it has fired or was never set
 	for {
 		select {
 		case <-ctx.Done():

@@ -21,7 +21,7 @@ import (
 // without Secrets any host that connects is served.
 const maxIncoming = 8192
 
-// maxIncomingOfOne is the maximum number of connections of a single member. This is more than a member
+// maxIncomingOfOne is the maximum number of connections of a single node. This is more than a member
 // needs, even if it is connecting again or sending probes. The number is a small part of maxIncoming,
 // so that no member displaces other members. If a member opens a further connection, its oldest
 // connection is closed, because a connection that the member has lost is older than connections that it

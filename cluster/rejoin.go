@@ -16,7 +16,7 @@ import (
 
 // memberlist does not repeat a join. If a partition lasted longer than memberlist keeps dead members, the
 // two sides would never join again. So every member regularly tries the entries of Join and the addresses
-// of the missing members.
+// of the missing and dead members.
 
 const (
 	// firstRejoin is the pause after the first attempt of a node that knows no other member, for
@@ -154,10 +154,10 @@ func (g *gossipCluster) catchUp() {
 	_ = g.gossip.Join(at[rand.N(len(at))]) // the gossip library logs its error
 }
 
-// join tries the addresses of Join and of missing members, and records the outcome. It skips the addresses
+// join tries the addresses of Join and of missing or dead members, and records the outcome. It skips the addresses
 // of this node, and of members that gossip reports as alive and that are not missing. It tries at most
-// maxAttempts addresses. But a node that knows no other member, or seeks, tries all of them, because it
-// counts alone unless a member answers. The result refusal is the error of a member that refuses the
+// maxAttempts addresses. But a node that knows no other member, or seeks, tries further addresses as
+// try does, because it counts alone unless a member answers. The result refusal is the error of a member that refuses the
 // configuration of this node.
 func (g *gossipCluster) join(ctx context.Context) (outcome joinOutcome, refusal error) {
 	looked := g.lookUp(ctx, g.cfg.Join)

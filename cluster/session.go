@@ -70,7 +70,7 @@ type session struct {
 
 	answered   atomic.Int64 // nanoseconds from start to the last frame
 	listens    atomic.Int64 // nanoseconds from start to when the reader began to wait for a frame; the constant never while it handles frames
-	unanswered atomic.Int64 // nanoseconds from start to the first unanswered ask without a later frame, 0 if there is none
+	unanswered atomic.Int64 // nanoseconds from start to the sending of the ask that was first found unanswered since the last frame, 0 if there is none
 	trip       atomic.Int64 // smoothed mean of the round trips in nanoseconds; 0 before the first
 	late       atomic.Int64 // nanoseconds after which an answer is late, computed from the round trips
 	start      time.Time
@@ -249,7 +249,7 @@ func (s *session) ask(ctx context.Context, request, answer []byte, wait time.Dur
 }
 
 // recordUnanswered records that an ask which was sent at the given time is unanswered, and calls
-// way.handleMissed. It does nothing if a frame has arrived since, or if an earlier ask is recorded.
+// way.handleMissed. It does nothing if a frame has arrived since, or if another ask is recorded.
 func (s *session) recordUnanswered(sent time.Duration) {
 	if s.answered.Load() <= int64(sent) && s.unanswered.CompareAndSwap(0, max(1, int64(sent))) {
 		s.way.handleMissed(s)
@@ -257,7 +257,7 @@ func (s *session) recordUnanswered(sent time.Duration) {
 }
 
 // unansweredSince returns the time, from the start of the session, since which the session has waited for
-// the first unanswered ask, and the wait after which the other side has stalled. Both are zero if no ask is
+// the recorded unanswered ask, and the wait after which the other side has stalled. Both are zero if no ask is
 // unanswered, or if the reader still handles frames that have arrived.
 func (s *session) unansweredSince() (since, stalls time.Duration) {
 	since, listens := time.Duration(s.unanswered.Load()), time.Duration(s.listens.Load())

@@ -29,8 +29,8 @@ const (
 	MaxMembers    = 4096
 	maxTombstones = 4096
 	MaxRecords    = 8192
-	// NewMembers is how many members unknown to this node the roster adds at once, and
-	// NewMembersEach how many it adds in each second after that. Hundreds of members may start in
+	// NewMembers is how many members that are unknown to this node, or return after a tombstone, the
+	// roster adds at once, and NewMembersEach how many it adds in each second after that. Hundreds of members may start in
 	// one moment. A later exchange of rosters adds the members above the limit.
 	NewMembers     = 512
 	NewMembersEach = 32

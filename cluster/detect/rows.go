@@ -56,7 +56,8 @@ const (
 	// so no correct member reaches it. The receiver of a row with a greater number closes the connection.
 	maxRowNumber = 1 << 48
 	// maxStrangers is how many more rows than members of the roster a table may have. Rows may
-	// arrive before the roster, and no member sends a dropped row again before the row changes.
+	// arrive before the roster, and no member sends a dropped row again over the same connection before
+	// the row changes.
 	maxStrangers = MaxMembers
 )
 
@@ -85,8 +86,8 @@ func (c *Connectivity) newsPace() time.Duration {
 }
 
 // News returns the rows that are due to the named member, oldest first: the rows that have changed since
-// the last call of Sent, except rows about this member or from this member. The first rows of a
-// connection have no exceptions. The rows have at most MaxRows bytes. If News returns rows, the caller
+// the last call of Sent, except rows about this member or from this member. The first message of a
+// connection has no exceptions. The rows have at most MaxRows bytes. If News returns rows, the caller
 // must pass upTo to Sent once the rows are queued, and then call News again. Otherwise the caller must
 // call News again after the duration wait, or after a change of the table if wait is 0.
 func (c *Connectivity) News(f *Feed, name string, now time.Time) (rows []Row, upTo uint64, wait time.Duration) {

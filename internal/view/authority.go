@@ -18,8 +18,8 @@ const (
 	Held        State = 1 << iota // this node has authority
 	Awaited                       // Member is to transfer the range to this node
 	Vacant                        // no member is known to have the range: this node takes the range at Until
-	Abandoned                     // the holder ended while other members were missing, and a missing member may have the range
-	Claimed                       // the range was Abandoned, this node owns it, and all members are connected: this node asks them for the holder
+	Abandoned                     // no member is known to have the range, but a member that is missing, or was until lately, or a member of another ring may have it
+	Claimed                       // no member is known to have the range, this node owns it, and all members are connected: this node asks them for the holder
 	Transferred                   // this node transferred the range to Member lately
 )
 

@@ -74,7 +74,8 @@ func (v *View) Heal(member uint64, now int64) {
 	v.Healed, v.back = now, append(v.back, member)
 }
 
-// isHealing reports whether a member that was not reached came back less than Patience ago.
+// isHealing reports whether, less than Patience ago, a member that was not reached came back, or this
+// node met members of another ring.
 func (v *View) isHealing(now int64) bool {
 	return v.Healed != 0 && uint64(now-v.Healed) < uint64(Patience)
 }

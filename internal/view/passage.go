@@ -48,7 +48,8 @@ func newPassage(v, next *View, now int64) *passage {
 
 // passAuthority returns the authority in the next view. If the ring assigns a range to this node,
 // this node waits for the range while the member that had the range can be asked. Otherwise no
-// other member has the range, and this node takes it. If the member has just gone, this node first
+// other member has the range, and this node takes it, unless members are missing: then the range is
+// Abandoned. If the member has just gone, this node first
 // waits for HoldDown: a leaving member transfers the range to the owner by its own ring, and this
 // receiver may still have to pass the range on.
 func (v *View) passAuthority(next *View, now int64) authority {
@@ -185,7 +186,7 @@ func (v *View) firstRemaining(next *View, hash uint64) int {
 }
 
 // abandonRange marks the range as abandoned if members are missing and no member is known to have
-// authority. Until all members are connected, such a range remains abandoned. A node that began
+// authority. Until all members have been connected for Patience, such a range remains abandoned. A node that began
 // apart abandons all ranges when it meets the other members.
 func (p *passage) abandonRange(x *part) {
 	switch {

@@ -106,8 +106,8 @@ func (v *View) audience(dst []int, hash uint64, holds bool) []int {
 	}
 }
 
-// admittedJoiners returns the joiners that receive counts now. There are none while ranges are abandoned:
-// a joiner does not know of abandoned ranges, and would wait for the last holder.
+// admittedJoiners returns the joiners that receive counts now. There are none while ranges are abandoned,
+// unless no member serves: a joiner does not know of abandoned ranges, and would wait for the last holder.
 func (v *View) admittedJoiners() []joiner {
 	if v.HasAny(abandonedOrClaimed) && !v.noMemberServes() {
 		return nil
@@ -217,7 +217,7 @@ func (v *View) Successions() map[countsync.Member]countsync.Ranges {
 	return successions
 }
 
-// OwesAs reports whether Audiences returns the same result for v and o.
+// OwesAs reports true only if Audiences returns the same result for v and o.
 func (v *View) OwesAs(o *View) bool {
 	return v.Ring == o.Ring && v.Self == o.Self && v.leaves() == o.leaves() && slices.Equal(v.Hashes, o.Hashes) &&
 		slices.Equal(v.doubled, o.doubled) && slices.Equal(v.back, o.back) && slices.EqualFunc(v.Next, o.Next, func(a, b int) bool { return a < 0 == (b < 0) }) &&

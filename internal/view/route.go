@@ -22,7 +22,7 @@ const (
 	Here    way = iota // this node has authority over the id
 	Direct             // this node is connected to the member with authority
 	Relay              // the request goes through another member on this side, because the member with authority is not connected
-	StandIn            // a successor on this side answers, or the eldest joiner, because the member with authority is not reached, was lost less than HoldDown ago, or has stalled
+	StandIn            // a successor on this side answers, or the eldest joiner, because the member with authority is not known, is not reached, was lost less than HoldDown ago, or has stalled
 	NoWay              // no member on this side can answer
 )
 

@@ -19,7 +19,7 @@ const OutageRetry = time.Second
 type Share struct {
 	All     bool
 	members int // number of members that have the share
-	total   int // number of members that divide the whole: the size of the roster, or Expect
+	total   int // number of members that divide the whole: all with points, or those on this side (see View.vacated), or Expect if that is more
 	// places contains the places of the members in ring order from the id, with the owner at place
 	// 0. A member has a unit of the remainder, whole mod total, if the place of the member is below
 	// the remainder. If places is nil, the share is rounded down.

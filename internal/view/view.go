@@ -37,7 +37,7 @@ type View struct {
 	Away       []bool         // whether no member on this side is connected to the member, and this node has not been connected to it for HoldDown, or never was
 	mute       []int64        // the monotonic time since which the member has been stalled or not reached, so that nothing was sent to it; 0 for other members
 	doubled    []bool         // whether the member has been mute for doubleAfter, or is away: another member receives the copies as well
-	Healed     int64          // the monotonic time at which a missing member was last reached again, 0 if never
+	Healed     int64          // the monotonic time at which a missing member was last reached again, or members of another ring were met; 0 if never
 	back       []uint64       // hashes of the names of the members that were missing and came back lately; 0 stands for unknown members
 	Met        int64          // the monotonic time at which this node first knew of other members, or knew of them again after its removal from the roster; 0 if never
 	Hashes     []uint64       // for each of Members: the hash of its name
@@ -48,8 +48,8 @@ type View struct {
 	// Complete reports whether no member with points is missing from this side, and the roster is
 	// not below Expect. In that case owners decide with the whole limit.
 	Complete bool
-	// vacated reports whether members are missing, and all members of this side find that the
-	// process of each missing member has ended (cluster.Config.ForgetRefused). In that case only
+	// vacated reports whether members are missing, and the process of each missing member has ended:
+	// all members of this side that watch the member agree (cluster.Config.ForgetRefused). In that case only
 	// the members of this side share a limit, except with FailClosed. Authority, majorities and
 	// joiners still wait for Forget.
 	vacated bool

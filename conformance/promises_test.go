@@ -236,7 +236,7 @@ func testStatuses(t *testing.T, f *framework) {
 }
 
 // requireCounted requests each path, and requires its status. Statuses from 400 are
-// counted.
+// counted, and so is the request of /panic, whose handler must panic.
 func requireCounted(t *testing.T, a *app, l *weir.Limiter, statuses map[string]int) {
 	spent := int64(0)
 	for path, status := range statuses {

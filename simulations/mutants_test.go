@@ -308,7 +308,7 @@ func mutantScenarios() map[string]*Scenario {
 }
 
 // mutated returns the files that some of the mutants change, by path, with the changed
-// text.
+// text, and the file switchFile.
 func mutated(t *testing.T, some ...int) map[string][]byte {
 	t.Helper()
 	root, err := filepath.Abs("..")

@@ -18,8 +18,8 @@ import (
 // pausing admits each check of a key that is not paused.
 var pausing = weir.Limit{Name: "test", Algorithm: weir.TokenBucket, Rate: 1000, Burst: 100, Per: time.Second, Pauses: true}
 
-// pauseSlack is the maximum time by which a pause may end late, because the time is rounded in the count,
-// and copies of the count take time to arrive.
+// pauseSlack is the maximum time by which a pause may end early or late, because the time is rounded in the
+// count, and copies of the count take time to arrive.
 const pauseSlack = 20 * time.Millisecond
 
 // pause pauses a key from now on.

@@ -12,7 +12,7 @@ import (
 )
 
 // These tests check the rows of the table in docs/guarantees.md for splits, in windows in which
-// no connection changes (c = 0). The sides begin to spend 2 s after the start of the split.
+// no connection changes (c = 0). The sides begin to spend 2 s after the start of the split, or later.
 
 func TestSidesSpendTheirShares(t *testing.T) {
 	t.Parallel()

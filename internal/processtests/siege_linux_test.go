@@ -60,7 +60,7 @@ func besiegedLoad() Order {
 type attack struct {
 	name  string
 	do    func(ctx context.Context, addr string) // runs until ctx is done
-	files int                                    // maximum number of file descriptors of the node, or 0 for no limit
+	files int                                    // maximum number of file descriptors of the node, or 0 for the limit of this process
 }
 
 // packets returns a function that repeatedly calls the function next, sends the result as

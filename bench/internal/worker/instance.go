@@ -22,8 +22,8 @@ const (
 	Failed           // an error
 )
 
-// Instance is a limiter of a contender in one process. Only the instance of a contender
-// with several processes has the fields after Releases.
+// Instance is a limiter of a contender in one process. The instance of a contender in Redis
+// has no fields after Releases, and that of echo has no Owns.
 type Instance struct {
 	Allow    func(key string) Outcome // checks one unit
 	Close    func() error

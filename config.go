@@ -36,7 +36,8 @@ type Config struct {
 
 	// Join lists "host:port" addresses or DNS names of any members. An entry without a port uses
 	// the port of Bind. The node resolves the names again every 2 to 4 seconds, and every 8 to 16
-	// seconds while all their addresses are members.
+	// seconds while all their addresses are members. It does so more often while it knows no other
+	// member, or while a member of its side is dead.
 	Join []string
 
 	// JoinTimeout is the maximum time after Start in which Ready returns false because Join lists

@@ -110,7 +110,7 @@ type Holds struct {
 	table  *table
 	number atomic.Uint64
 	wake   chan struct{} // signals that the view has changed
-	looked atomic.Int64  // monotonic time of the last round of Run, or of the last requests to all members (beginRound)
+	looked atomic.Int64  // monotonic time of the last round of Run, of the end of its rest, or of the last requests to all members (beginRound)
 	busy   atomic.Bool   // set while messages about renewals are being sent
 	ending atomic.Bool   // set by ReleaseAll
 	lost   atomic.Uint64 // Stats.Lost
@@ -121,7 +121,7 @@ type Holds struct {
 // Stats contains numbers of holds.
 type Stats struct {
 	Held  int    // holds of this process, and clients' holds that this node asked for
-	Known int    // holds of all nodes that this node knows, because it answers for their counts or has replicas
+	Known int    // holds of all nodes that this node knows, because it answers or recently answered for their counts, or has replicas
 	Lost  uint64 // the total number of holds of this process that ended because no member renewed them
 }
 

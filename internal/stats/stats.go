@@ -1,8 +1,8 @@
 // Package stats counts the decisions of a node, measures their durations, and finds the keys that
 // are asked for most.
 //
-// Each check of a node passes through this package, so counting takes one atomic addition and no
-// lock:
+// Each check of a node passes through this package, so counting takes one atomic addition (two for
+// the denial of a banned key) and no lock:
 //
 //   - A Limiter keeps the Limit of its name and counts there. Limits has the lock, and is only used to make
 //     Limiters and to read the counters.

@@ -12,7 +12,7 @@ import (
 )
 
 // A member that opens a connection sends its record before it pings. So a member whose tombstone exists
-// receives the tombstone before it is connected to any member.
+// receives the tombstone before it is connected to a member that has the tombstone.
 func TestRecordArrivesBeforeFirstPong(t *testing.T) {
 	inMemory(t, func(t *testing.T, lo *loopback) {
 		var happened lab.Text

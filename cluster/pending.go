@@ -16,8 +16,8 @@ const (
 
 // pending holds the accepted connections that have not identified themselves yet, and the streams of
 // gossip. When pending is full, the oldest connection of the origin with most connections is closed. So
-// a sender with few addresses displaces only its own connections, while many members may connect from
-// the same address. If the newest connection were refused instead, idle connections could lock members
+// a sender with few addresses displaces its own connections, unless another address has more, while many
+// members may connect from the same address. If the newest connection were refused instead, idle connections could lock members
 // out. A member leaves pending after a round trip, or, with gossip, after the exchange of rosters.
 //
 // A stream of gossip is closed only if there is no other connection, because streams have

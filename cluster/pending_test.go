@@ -250,7 +250,7 @@ func TestEvictedConnectionIsNotServed(t *testing.T) {
 	})
 }
 
-// Members behind one address connect at once, and a stranger from any address does not displace a member.
+// Members behind one address connect at once, and a flood from another address does not displace a member.
 func TestMembersBehindOneAddressEnterAtOnce(t *testing.T) {
 	l := newPending(pendingSize, 1<<20)
 	var members []*pendingConn

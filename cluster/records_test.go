@@ -455,7 +455,7 @@ func TestEachKeyHasOneUse(t *testing.T) {
 	require.ErrorIs(t, <-dialled, errSecret, "the token of the dialler is not a valid answer")
 }
 
-// FuzzFramesToALiveNode sends any bytes after the handshake: from a member that holds the secret, in
+// FuzzFramesToALiveNode sends any bytes after the handshake: from a node that holds the secret, in
 // valid records, and from an attacker on its path, in place of records.
 func FuzzFramesToALiveNode(f *testing.F) {
 	f.Add(appendFrame(nil, kindAsk, 1, []byte("request")), true, false)

@@ -40,7 +40,7 @@ func (c *Connectivity) chosen() (names []string) {
 	return names
 }
 
-// A node watches about eight members, whatever the size of the cluster, and these members watch the node.
+// In a large cluster of any size, a node watches about eight members, and these members watch the node.
 func TestNeighborsWatchEachOther(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		names := crowdNames(rapid.IntRange(smallCluster+1, 200).Draw(t, "members"))

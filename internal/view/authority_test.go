@@ -127,7 +127,7 @@ func (m *lagging) locate(name string) {
 }
 
 // newMisdirectedTransfer returns three nodes, two of which have joined at the same time. The first of the two
-// has received the ranges of the second from a node that did not know the second.
+// has received ranges of the second from a node that did not know yet that the second serves.
 func newMisdirectedTransfer() *lagging {
 	m := &lagging{views: make(map[string]*View)}
 	m.addMember()
@@ -753,7 +753,7 @@ func TestUnknownMemberIsNotAwaited(t *testing.T) {
 }
 
 // Two members join at the same time. The first receives ranges of the second from a member that did
-// not know the second yet. The checks of these ranges find the holder.
+// not know yet that the second serves. The checks of these ranges find the holder.
 func TestChecksFollowMovedAuthority(t *testing.T) {
 	m := newMisdirectedTransfer()
 	m.updateView("node-01")

@@ -50,7 +50,7 @@ func (v *View) onSide(self int, hears []int) *View {
 }
 
 // The roster may split into sides in any way, and any members may decide alone. The sum of their
-// shares stays below the bound of the policy, down to limits of one unit.
+// shares stays within the bound of the policy, down to limits of one unit.
 func TestSharesOfAllSidesStayBelowBound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(2, 7).Draw(t, "members")

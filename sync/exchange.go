@@ -15,7 +15,7 @@ import (
 type Statement struct {
 	ID     bucket.ID
 	Limit  bucket.Limit
-	Number int64  // rises with each statement of a region to another about the id; if 0, Received is not stated
+	Number int64  // rises with each statement of a region to another about the id that is not an answer; if 0, Received is not stated
 	From   Member // member that decides about the id in the region of the sender; 0 if Number is 0
 
 	// The following fields are about units that the receiver has granted.
@@ -24,7 +24,7 @@ type Statement struct {
 	Wants    int64 // number of additional units that the sender requests
 	Must     int64 // largest ask that the sender had to deny
 	Demand   int64 // recent demand, in units per 1,000 seconds
-	Usual    int64 // Demand, averaged over several windows
+	Usual    int64 // demand, averaged over a longer time (usualSpan), in the unit of Demand
 	Holding  int64 // number of units that the sender has in all
 	Forgot   bool  // the sender does not know how many of its own units the receiver has
 

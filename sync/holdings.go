@@ -50,7 +50,7 @@ type Holdings struct {
 const (
 	holdingShards = 256
 	// maxHoldings is the maximum number of holdings. The initial part of the region judges all
-	// further ids (judge).
+	// further ids, which have no units as long as a holding may have been forgotten (judge).
 	maxHoldings = 256 << 10
 	// term is the time for which a grant may be spent, from the time when it was requested.
 	// keptFor is the time for which the granting region does without the units, from the time

@@ -14,8 +14,9 @@ import (
 // Until then, the item is in queue, in bulk, in flight, or covered by a scan. Hand-overs depend
 // on this: a transfer or a Complete is sent only after everything older in queue and in scans
 // has been acknowledged (hasSentUntil, while no frame is in flight). Code that takes an item from
-// the queue without storing it anywhere would break this. Only two calls drop items: Forgo drops the
-// states of a node that leaves, and Meet drops the items for a member that has left the roster.
+// the queue without storing it anywhere would break this. Three calls drop items: Forgo makes Next drop the
+// states of a node that leaves, Meet drops the items for a member that has left the roster, and Next
+// drops an item without data to send.
 type outbound struct {
 	to     Member
 	stamp  stamp // marks the entries that were queued for the member
@@ -207,7 +208,8 @@ func (s *Stream) Next(member Member, now int64, roles Roles, b []byte, most int)
 	return append(append(b, ids...), items...)
 }
 
-// scan continues the scan for a member by a step, if the queue is short.
+// scan continues the scan for a member by a step, if the queue is short. The step after the vectors and
+// resets examines all holdings, so its work grows with their number.
 func (s *Stream) scan(o *outbound, now int64, roles Roles) {
 	if !o.scanning || o.queue.len() >= s.caps.ScanBelow {
 		return

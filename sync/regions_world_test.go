@@ -438,7 +438,8 @@ func (r *region) demand(every, units int64, maxAsks int, on func() bool) {
 }
 
 // check fails if the units of all regions sum to more than the limit, or if a region has more units of
-// another region than the other region has granted.
+// another region than the other region has granted. As long as a region does not know its grants, check does
+// not compare pairs of regions, and shortly after a crash that loses units, it does not compare the sum.
 func (w *globe) check() {
 	for i := range w.ids {
 		capacity := w.limit.Capacity()
@@ -542,7 +543,8 @@ func (w *globe) books(id int) (s string) {
 }
 
 // checkEstimate fails if the used units of all regions, which a SlidingWindow estimates, sum to more than
-// the limit. Only units that were charged twice to be safe, and lost units, may exceed the limit.
+// the limit. Only units that were charged twice to be safe, and lost units, may exceed the limit. If a clock
+// of counts was set, checkEstimate does nothing.
 func (w *globe) checkEstimate() {
 	if w.stepped || w.setBack {
 		return
@@ -571,7 +573,7 @@ func (w *globe) checkAdmissions() {
 }
 
 // checkAgainst fails if more units were admitted than the limit allows, in addition to the units
-// that crashes have lost.
+// that crashes have lost. If a clock of counts was set forward, it checks only a FixedWindow.
 func (w *globe) checkAgainst(a []spell, lost int64) {
 	l := &w.limit
 	capacity, per := l.Capacity()+lost, int64(l.Per)

@@ -32,11 +32,11 @@ const (
 	snapshotSender Member = ^Member(0)
 )
 
-// Snapshot writes the Durable counts of a Stream, block by block. It then writes the resets, and the
-// vectors (see the package comment) of counts that are empty after refunds. Snapshot must be used by a single goroutine. In
-// memory, it keeps the IDs of one shard of the store at a time. Each block contains the time of day at
-// which it was written. The snapshot may or may not contain units that are spent while it is written:
-// loading merges the data in both cases.
+// Snapshot writes the Durable counts of a Stream, block by block. It then writes the resets that are in
+// effect, and the vectors (see the package comment) of counts that are empty after refunds. Snapshot must
+// be used by a single goroutine. In memory, it keeps the IDs of one shard of the store at a time. Each
+// block contains the time of day at which it was written. The snapshot may or may not contain units that
+// are spent while it is written: loading merges the data in both cases.
 type Snapshot struct {
 	stream *Stream
 	roles  func() Roles
@@ -167,9 +167,9 @@ func (w *Snapshot) writeCount(s *Stream, id bucket.ID, now int64, roles Roles) (
 	return more
 }
 
-// writeBeside appends some of the data beside counts: resets, and the vectors of counts that are empty
-// after refunds. Other nodes may write such a count before they hear of the refunds.
-// writeBeside reports whether there is more data.
+// writeBeside appends some of the data beside counts: resets in effect, and the vectors of counts that are
+// empty after refunds. Other nodes may write such a count before they hear of the refunds. writeBeside
+// reports whether there is more data.
 func (w *Snapshot) writeBeside(now int64) (more bool) {
 	w.withLock(now, func(s *Stream) {
 		for range snapshotAtOnce {

@@ -690,7 +690,7 @@ func (w *world) number(id bucket.ID) (number uint64) {
 	return number
 }
 
-// expected returns the units that were admitted since the last reset.
+// expected returns the units that were admitted since the last reset, less refunded and lost units.
 func (w *world) expected(id bucket.ID) (units int64) {
 	for _, u := range w.usages[id] {
 		if u.reset == w.number(id) {
@@ -700,7 +700,7 @@ func (w *world) expected(id bucket.ID) (units int64) {
 	return units
 }
 
-// check compares each count with the admitted units.
+// check compares the counts of the holder and its targets with the expected units.
 func (w *world) check() {
 	for _, id := range w.ids {
 		want := w.expected(id)

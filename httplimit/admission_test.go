@@ -184,8 +184,8 @@ func TestShadowHoldDeniesNothing(t *testing.T) {
 	require.Empty(t, m.node.Stats().Limits["r"])
 }
 
-// The ResponseWriter of an admitted request has the optional methods of the server's ResponseWriter, and
-// no others.
+// The ResponseWriter of an admitted request has each of Flush, Hijack and Push exactly if the server's
+// ResponseWriter has it.
 func TestAdmittedRequestKeepsResponseWriterMethods(t *testing.T) {
 	m := newLimiter(t, twoAtOnce, Options{}, weir.Config{})
 	offered := func(w http.ResponseWriter) string {

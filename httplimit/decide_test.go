@@ -475,7 +475,7 @@ func TestHandlerReadsBodyAfterWaiting(t *testing.T) {
 	}
 }
 
-// A queue that cannot count requests denies after the waiting time.
+// A request whose queue cannot count is answered with 503, and its units at other limits are refunded.
 func TestFailedClosedQueueIsUnavailable(t *testing.T) {
 	m := newLimiter(t, `
 rules:

@@ -17,7 +17,7 @@ import (
 	"github.com/weir-go/weir"
 )
 
-// A request whose client disconnects has a status of its own, at each stage of the request.
+// A request whose client disconnects before it is decided, or while it waits, has a status of its own.
 func TestDisconnectedClientHasOwnStatus(t *testing.T) {
 	const queue = "rules:\n- {name: r, key: ip, limit: {rate: 9, per: 1h}}\n- {name: q, key: ip, queue: 1m, limit: {algorithm: leaky_bucket, rate: 1, per: 30s, burst: 5}}\n"
 	for _, c := range []struct {

@@ -26,7 +26,7 @@ type headerFields struct {
 	soft                    bool
 }
 
-// readFields reads all fields that this package sets, and requires the fields that the status implies.
+// readFields reads the fields of headerFields, and requires the fields that the status implies.
 func readFields(t *testing.T, w *httptest.ResponseRecorder) (s headerFields) {
 	t.Helper()
 	h := w.Header()

@@ -118,8 +118,8 @@ func TestErrorsAreLoggedAtLimitedRate(t *testing.T) {
 	require.NotContains(t, log.String(), "192.0.2.1")
 }
 
-// The memory that is reused for other requests has no data of a request: no key, and no old
-// version of the rules.
+// The fields that the next request could read have no data of a request: no Verdict, and no old version of
+// the rules.
 func TestScratchKeepsNoRequestData(t *testing.T) {
 	m := newLimiter(t, threeLimits, byUser, weir.Config{})
 	s := new(scratch)

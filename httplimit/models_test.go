@@ -13,7 +13,7 @@ import (
 // sse returns a stream of events with the given data.
 func sse(data ...string) string { return "data: " + strings.Join(data, "\n\ndata: ") + "\n\n" }
 
-// A single rule works for the response formats of all model providers, both for a complete
+// A single rule works for the response formats of several model providers, both for a complete
 // response and for a response that arrives byte by byte.
 func TestRuleSettlesResponsesOfModelProviders(t *testing.T) {
 	const (

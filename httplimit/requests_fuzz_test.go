@@ -62,8 +62,8 @@ func sameRules(escaped, decoded string) bool {
 }
 
 // FuzzRequests passes each request that net/http reads from the bytes to the Middleware. The Middleware
-// always answers, the handler runs only for admitted requests, and with RefuseAmbiguousPaths no server
-// could read an admitted path in a second way.
+// always answers, the handler runs only for admitted requests, and with RefuseAmbiguousPaths each admitted
+// path has oneReading, except with the method CONNECT.
 func FuzzRequests(f *testing.F) {
 	for _, seed := range []string{
 		"GET / HTTP/1.1\r\nHost: a\r\n\r\n",

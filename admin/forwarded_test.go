@@ -24,7 +24,7 @@ type forwardedAs struct {
 	fields                    http.Header // further header fields of the client
 }
 
-// askers returns, for each endpoint, a function that sends a request in the form of the endpoint's proxy.
+// askers returns, for each endpoint for proxies, a function that sends a request in the form of the endpoint's proxy.
 func askers(api http.Handler) map[string]func(forwardedAs) *httptest.ResponseRecorder {
 	asker := func(path, uriField, methodField string) func(forwardedAs) *httptest.ResponseRecorder {
 		return func(of forwardedAs) *httptest.ResponseRecorder {
@@ -381,7 +381,7 @@ func TestRefundEndsDebtOfDebit(t *testing.T) {
 	require.Equal(t, 204, off.ask("POST", "/v1/refund", `{"limit":"hard","key":"u"}`).Code)
 }
 
-// A request without a required field is never admitted.
+// A request whose X-Forwarded-For has no address is never admitted.
 func FuzzForwarded(f *testing.F) {
 	a := startTestAPI(f, forwardedRules)
 	f.Add("forward_auth", "/items/1?a=b", "POST", "api.example.com", "198.51.100.1, 192.0.2.1", "&hops=2")

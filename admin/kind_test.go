@@ -19,7 +19,7 @@ import (
 )
 
 // requireNoGo fails if an error contains the name of a Go function, type or field, which callers of HTTP
-// cannot use. Every capitalised word outside of quotes counts as such a name.
+// cannot use. Every capitalised word outside of quotes counts as such a name, except acronyms and header fields.
 func requireNoGo(t testing.TB, w *httptest.ResponseRecorder) {
 	t.Helper()
 	var p httplimit.Problem

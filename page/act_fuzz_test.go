@@ -8,8 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Any request either executes one action, with the member and the action that the request names, or has
-// no effect.
+// Any request either executes one action, or has no effect.
 func FuzzAct(f *testing.F) {
 	f.Add("application/json", `{"member": "a", "action": "kill"}`)
 	f.Add("application/json; charset=utf-8", `{"member": "a", "action": "kill", "more": 1}`)

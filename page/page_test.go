@@ -378,7 +378,7 @@ func TestInvalidOptionsAreRefused(t *testing.T) {
 	}
 }
 
-// gathering is a Gatherer that returns the given counters or error.
+// gathering is a Gatherer that returns the counters of two members, or the given error.
 type gathering struct {
 	Source
 	err error
@@ -438,8 +438,8 @@ func (c *crowd) Gather(context.Context) (all []Counters, missing []string, err e
 	return all, nil, nil
 }
 
-// A page of 1,000 members is small, begins with the members that are missing, finds each member, and asks
-// few members in a second.
+// A page of 1,000 members is small, begins with the members that are missing, finds a member by its name,
+// and asks the members once in ten seconds.
 func TestLargeClusterHasSmallPage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := &crowd{}

@@ -129,7 +129,8 @@ func TestStalledConnectionFailsBatchInTime(t *testing.T) {
 	})
 }
 
-// With any bytes in a key or an error, a record is a single line, and is read as written.
+// With any bytes in a key or an error, a record is a single line, and is read as written, with U+FFFD for
+// bytes that are not UTF-8.
 func FuzzLines(f *testing.F) {
 	f.Add("user 1", "limit", "trace", "error", uint64(1), int64(-1), true)
 	f.Add("\n\r\x00\xff\u2028\"\\", "{", "}", "\n", uint64(1<<63), int64(1<<62), false)

@@ -121,7 +121,7 @@ func (p *player) play(g *group) {
 }
 
 // add adds an ask for a record that the node must decide again. For any other record, add itself records the
-// result, or a note.
+// result, or a note, or nothing if the AllowAll did not ask the limit and the replay denies it.
 func (p *player) add(g *group, r *audit.Record) {
 	denies := !r.Allowed && !r.Shadow
 	l, rule, _ := p.set.Limit(r.Limit)

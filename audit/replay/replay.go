@@ -27,7 +27,7 @@ type Input struct {
 	Reader io.Reader
 }
 
-// Options select records. The zero Options select all.
+// Options select records and bound the Report. The zero Options select all records, and no Keys.
 type Options struct {
 	From, Until time.Time // range of Record.Time, without Until; a zero time is no bound
 	Keys        int       // maximum number of Keys that the Report has of each limit

@@ -246,7 +246,8 @@ func TestProcessesUseLimitOfRealServer(t *testing.T) {
 	}
 }
 
-// requirePause refuses requests for 5 s, and requires that no replica starts a request meanwhile.
+// requirePause refuses requests for 5 s, and requires that no replica starts a request once it must know of the
+// pause.
 func (p *processes) requirePause(t *testing.T) {
 	_, before := p.counts()
 	delay := lab.MeasureDelay()

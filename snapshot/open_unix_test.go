@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// placed has a function for each kind of file that is not regular. The function creates such a
+// placed has a function for each of three kinds of files that are not regular. The function creates such a
 // file at path.
 var placed = map[string]func(path string) error{
 	"symbolic link": func(path string) error {

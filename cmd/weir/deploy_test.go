@@ -29,7 +29,7 @@ type traffic struct {
 	stop   context.CancelFunc
 	asking sync.WaitGroup
 	mu     sync.Mutex
-	failed []error // at most ten errors
+	failed []error // the goroutine that adds the tenth error ends
 }
 
 func send(t *testing.T, ask func(ctx context.Context, key string) error) *traffic {

@@ -32,8 +32,8 @@ func manyEntries(entries, size int) *ratelimit.RateLimitDescriptor {
 	return descriptorOf(pairs...)
 }
 
-// ofPatterns returns a configuration with the given number of patterns for one key. Each
-// pattern fits a different value.
+// ofPatterns returns a configuration with the given number of different patterns for one key. Each pattern begins
+// with a.
 func ofPatterns(patterns int) string {
 	var b strings.Builder
 	b.WriteString("domain: d\ndescriptors:\n")

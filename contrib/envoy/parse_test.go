@@ -12,7 +12,7 @@ import (
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 )
 
-// messaging uses all fields of the format.
+// messaging uses all fields of the format, except metadata.
 const messaging = `
 domain: messaging
 descriptors:

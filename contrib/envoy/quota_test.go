@@ -98,7 +98,7 @@ func TestUsedUpQuotaIsReportedAndSpendsNothing(t *testing.T) {
 	}
 }
 
-// The counts of the quotas of different users have different owners.
+// The counts of the quotas of different users may have different owners.
 func TestNodesShareQuota(t *testing.T) {
 	runCluster(t, quotas, func(t *testing.T, _ *weirtest.Cluster, all []client) {
 		for _, user := range []string{"u", "v", "w", "x", "y"} {

@@ -22,8 +22,8 @@ import (
 	"github.com/weir-go/weir/internal/testnode"
 )
 
-// FuzzRequests sends arbitrary requests to the service. Each request gets a response for
-// each descriptor, or an error that names the problem.
+// FuzzRequests sends arbitrary requests to the service. Each request gets a response with a
+// status for each descriptor, or the error INVALID_ARGUMENT.
 func FuzzRequests(f *testing.F) {
 	const text = `
 domain: d
@@ -111,7 +111,7 @@ func FuzzReservations(f *testing.F) {
 }
 
 // FuzzResources reads arbitrary responses of a management server. Each response is
-// refused or is a configuration in which every limit has a period.
+// refused or is a configuration in which every limit that is not unlimited has a period.
 func FuzzResources(f *testing.F) {
 	resource, err := anypb.New(&rlsconf.RateLimitConfig{Name: "n", Domain: "d", Descriptors: []*rlsconf.RateLimitDescriptor{
 		{Key: "a", Value: "*", RateLimit: &rlsconf.RateLimitPolicy{Unit: rlsconf.RateLimitUnit_DAY, RequestsPerUnit: 1}, Descriptors: []*rlsconf.RateLimitDescriptor{{Key: "b"}}},

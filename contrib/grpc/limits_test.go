@@ -117,7 +117,7 @@ func call(t *testing.T, c pb.TestServiceClient, pairs ...string) (metadata.MD, *
 	return header, status.Convert(err)
 }
 
-// details returns the details of a status.
+// details returns the RetryInfo and the QuotaFailure of a status.
 func details(s *status.Status) (retry *errdetails.RetryInfo, quota *errdetails.QuotaFailure) {
 	for _, d := range s.Details() {
 		switch d := d.(type) {

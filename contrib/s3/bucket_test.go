@@ -211,8 +211,8 @@ func TestOversizedSnapshotIsRefused(t *testing.T) {
 	})
 }
 
-// requireErrorInTime requires that do returns an error before the deadline of its context. The deadline
-// is extended by the scheduling delay of this process.
+// requireErrorInTime requires that do returns an error by the deadline of its context. The deadline is extended
+// by a quarter, and by the scheduling delay of this process.
 func requireErrorInTime(t *testing.T, deadline time.Duration, do func(ctx context.Context) error) (err error) {
 	t.Helper()
 	late := lab.MeasureDelay()

@@ -44,8 +44,8 @@
 // the receiver, so that either connection proves both directions.
 //
 // The row of a node lists the watched members to which it is connected. A node sends rows that have
-// changed to the members that it watches: at once, but to each member at most every 50 ms. Over a new
-// connection it sends all rows. A member that is not watched is presumed to be connected while the rows
+// changed to the members that it watches: at once, but to each member at most every 50 ms, and less
+// often in a cluster of more than 250 members. Over a new connection it sends all rows. A member that is not watched is presumed to be connected while the rows
 // show the member on the side of the node, and no request to it has failed. The first request makes
 // the node dial the member (ondemand.go).
 //

@@ -229,7 +229,8 @@ func (g *gossipCluster) size() int {
 const (
 	// tickEvery is the pace at which the roster ages.
 	tickEvery = time.Second
-	// tickRested is the pace once the roster has not changed for tickRested and all members are reached.
+	// tickRested is the pace once neither the roster nor the connectivity has changed for tickRested, and
+	// all members are reached.
 	// Then only tombstones age.
 	tickRested = 10 * time.Second
 	// refreshPace is the least time, for each member, between two refreshes in a large cluster. With

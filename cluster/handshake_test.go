@@ -253,8 +253,8 @@ func (m *meddler) Write(b []byte) (int, error) {
 	return m.Conn.Write(b)
 }
 
-// An attacker between two members cannot change a byte of a handshake: the side that reads the
-// byte refuses the other side.
+// An attacker between two members cannot change a byte of a handshake, except a byte that is ignored: the
+// side that reads the byte refuses the other side.
 func TestChangedHandshakeIsRefused(t *testing.T) {
 	t.Parallel()
 	id := func(name string) identity {

@@ -122,7 +122,8 @@ func (l *link) sinceUse() time.Duration {
 	return time.Since(l.peers.began) - used
 }
 
-// isWanted reports whether the link needs a connection. An ask that is under way counts as a use.
+// isWanted reports whether the link needs a connection. An ask that is under way, or whose late answer is
+// awaited, counts as a use.
 func (u *upkeep) isWanted() bool {
 	if u.watched.Load() {
 		return true

@@ -9,7 +9,8 @@ import (
 )
 
 const (
-	// maxQueued bounds the bytes that wait to be written to a connection.
+	// maxQueued bounds the bytes that wait to be written to a connection. Only the answers that incoming.send
+	// adds to an empty queue may be longer.
 	maxQueued = 4 << 20
 	// keepQueued is the largest buffer that is kept after a write.
 	keepQueued = 256 << 10

@@ -10,9 +10,9 @@ type Connections struct {
 	Connected [][]int
 	Direct    []bool // Direct[j]: this node is connected to member j, presumes so, or is member j
 	Stalled   []bool // Stalled[j]: this node is connected to member j, which has stalled
-	// Ended[j]: member j is not on the side of this node. At least one member of this side watches
-	// member j, and the host of member j refuses the connections of all members that watch it
-	// from this side.
+	// Ended[j]: member j is not on the side of this node, and its host refuses the connections of members
+	// of this side: of all of them or, in a large cluster, of at least one while no member of this side
+	// finds member j silent.
 	Ended []bool
 }
 

@@ -72,8 +72,8 @@ type Entry struct {
 	since      time.Time // if unanswered is not nil: when the tombstone arrived
 }
 
-// NewRoster returns the roster of a node that starts and is Joining. The roster
-// removes a member after it has been dead for at least the duration forget.
+// NewRoster returns the roster of a node that starts and is Joining. Tick
+// removes a member once it has been dead for at least the duration forget.
 func NewRoster(self Record, forget time.Duration) *Roster {
 	return &Roster{self: self.Name, forget: forget, fresh: NewAllowance(NewMembers, NewMembersEach), entries: map[string]*Entry{
 		self.Name: {Record: self, Alive: true},

@@ -112,7 +112,7 @@ func (g *Gossip) config() (*memberlist.Config, error) {
 // has to reach the members without such a connection, and to decide which members can be forgotten.
 const (
 	// After each gossipEvery, news are sent to gossipNodes members. This makes 16 packets a second; by
-	// default, memberlist sends 15, to 3 members each 200 ms. A member that leaves waits for two rounds.
+	// default, memberlist sends 15, to 3 members each 200 ms. A member that leaves waits for a few rounds.
 	gossipEvery = 250 * time.Millisecond
 	gossipNodes = 4
 	// After each probeEvery, each member probes another member. If many members see a crash, gossip detects

@@ -178,6 +178,7 @@ func (s *Store) Touch(id ID) {
 // WakeOnChange reports whether there are no changes to collect. If so, the next change sends a single
 // signal to the channel wake, unless the channel is full. A change that WakeOnChange does not see is
 // signalled, so the caller need not collect before it waits. A store without Track has no changes.
+// WakeOnChange can return false although CollectOne has collected the last change.
 func (s *Store) WakeOnChange(wake chan<- struct{}) bool {
 	t := s.tracker.Load()
 	if t == nil {

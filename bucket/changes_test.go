@@ -291,7 +291,7 @@ func TestUncollectedChangesAreBounded(t *testing.T) {
 	require.Empty(t, s.collectAll(true, nil))
 }
 
-// A full store must not forget a count with an uncollected refund. Otherwise other nodes
+// A full store must forget lighter counts before a count with an uncollected refund. Otherwise other nodes
 // would still count units that were refunded.
 func TestFullStoreKeepsUncollectedRefunds(t *testing.T) {
 	for _, a := range algorithms {

@@ -116,7 +116,7 @@ func TestUnitsInSnapshotsOfAllNodesCountOnce(t *testing.T) {
 	})
 }
 
-// A block contains all pieces of a log. internal/snapshots accepts blocks of at most maxBlock bytes.
+// The pieces of a large log are in several blocks. internal/snapshots accepts blocks of at most maxBlock bytes.
 func TestTheLargestLogFitsABlock(t *testing.T) {
 	const maxBlock, year = 1 << 20, 366 * 24 * time.Hour
 	limit := bucket.Limit{Algorithm: bucket.SlidingLog, Rate: 100_000, Per: year, Durable: true}

@@ -234,7 +234,7 @@ func TestOverrideWithRateZeroBlocksKey(t *testing.T) {
 	require.Nil(t, b.Current().KeyBlock(l, "u"))
 }
 
-// denyingFile returns a file that denies n networks of all lengths.
+// denyingFile returns a file that denies n networks of IPv4 and n of IPv6, of many lengths, and an address.
 func denyingFile(n int) string {
 	var b strings.Builder
 	b.WriteString("deny: {ip: [")

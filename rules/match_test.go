@@ -66,7 +66,7 @@ func removeDots(in string) (out string) {
 
 // muxMeets reports whether a ServeMux with only this pattern has a handler for any of the readings
 // of a path: unchanged, with dots decoded, decoded as a whole, or without the part after a #.
-// Each of these is tried unchanged, cleaned, and without dot segments.
+// Each of these is tried unchanged, cleaned, without dot segments, and with a slash at its end.
 func muxMeets(t require.TestingT, pattern, path string) bool {
 	bare, _, _ := strings.Cut(path, "#")
 	for _, of := range []string{path, bare} {

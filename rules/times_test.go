@@ -177,7 +177,7 @@ func TestBookPutsTimeWindowsInForce(t *testing.T) {
 }
 
 // When a time window opens or closes, the used units stay used, and all nodes have the new numbers in
-// time, for all algorithms. A denial that a node remembers ends with the window.
+// time, for all algorithms except in_flight. A denial that a node remembers ends with the window.
 func TestTimeWindowChangeKeepsCounts(t *testing.T) {
 	for _, limit := range []string{
 		"algorithm: sliding_window, per: 24h", "algorithm: sliding_log, per: 24h", "algorithm: fixed_window, per: 24h", "calendar: week",

@@ -74,7 +74,7 @@ func startTicker(t *testing.T) (pid int) {
 	return c.Process.Pid
 }
 
-// With -processes 1, 3 or 12 and -idle 20s, on an otherwise idle machine, the test
+// With -processes 12 and -idle 20s, on an otherwise idle machine, the test
 // measures the figures of docs/deploy.md. The cost of a process that only wakes up four
 // times a second varies tenfold between machines, so that the test reports this cost, too.
 func TestCostsOfIdleProcesses(t *testing.T) {

@@ -33,7 +33,7 @@ func get(t *testing.T, url string) (status int, text string) {
 	return a.StatusCode, string(b)
 }
 
-// halfAsked is a check whose body the node has read except for the last byte.
+// halfAsked is a check that the node has begun to read, and whose body has been sent except for the last byte.
 type halfAsked struct {
 	net.Conn
 	in   *bufio.Reader

@@ -65,8 +65,9 @@ var floods = []flood{
 	{"bind", ""},
 }
 
-// floodPace is the number of connections per second that all floods open together. The
-// process needs CPU for each connection, which no bound on connections prevents.
+// floodPace is the greatest number of connections per second that all floods together open again, after
+// they have opened all connections at once. The process needs CPU for each connection, which no bound on
+// connections prevents.
 const floodPace = 500
 
 // keepOpen keeps a connection to addr open until ctx is done. If the connection is closed,
@@ -98,8 +99,8 @@ func keepOpen(ctx context.Context, addr, first string, again time.Duration, begu
 	}
 }
 
-// closedByPeer reports whether the peer has closed a connection from which nothing is
-// read.
+// closedByPeer reports whether the peer has reset a connection, as Weir does if a response is not read. It reads
+// nothing.
 func closedByPeer(conn net.Conn) bool {
 	raw, err := conn.(*net.TCPConn).SyscallConn()
 	if err != nil {
@@ -184,7 +185,7 @@ func askHTTP(method, url, token, body string, kept bool) func(context.Context) e
 	}
 }
 
-// honestClients returns clients for every port of p.
+// honestClients returns clients for every port of p, except that for other members.
 func honestClients(t *testing.T, p *process) []*honest {
 	at := func(name, path string) string { return "http://" + p.addrs[name] + path }
 	const take = `{"limit":"api/hourly","key":"honest"}`

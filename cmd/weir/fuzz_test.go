@@ -16,8 +16,8 @@ import (
 	"github.com/weir-go/weir/rules"
 )
 
-// For any command line and environment, the result is a valid configuration or an error
-// with a message.
+// For any command line and environment, the result is valid options, whose configuration can be validated, or an
+// error with a message.
 func FuzzServeOptions(f *testing.F) {
 	f.Add("-bind :7946 -join a:1,b -regions us=c:1,d:1;ap=e:1", "WEIR_TIMEOUT=5s")
 	f.Add("-envoy :1 -envoy_config f -checks :8080", "WEIR_REGION_SHARES=eu=70;us=x")

@@ -128,8 +128,8 @@ func (r *rolled) ask(ctx context.Context, client *http.Client, first int, key st
 	return errors.New("no process listens")
 }
 
-// A limit of 1,000 an hour admits 1,000 units during the whole roll and roll back. No
-// check fails, and no count is reset.
+// A limit of 1,000 an hour admits 1,000 units during the whole roll and roll back, and at most one more for each
+// move of authority and each decision without authority. No check fails, and no count is reset.
 func TestRollToNextReleaseAndBackLosesNothing(t *testing.T) {
 	testenv.SkipUnlessFull(t, "TestNodesSpeakTheNewestCommonVersion in cluster and TestProcessesShareOneCountOverAllInterfaces")
 	t.Parallel()

@@ -310,7 +310,7 @@ func TestProcessesShareOneCountOverAllInterfaces(t *testing.T) {
 
 	require.NoError(t, c.Process.Signal(syscall.SIGHUP)) // the process must survive the signal: it gets requests below
 
-	// The first process leaves in order, and loses no counts.
+	// Process b leaves in order, and loses no counts.
 	require.NoError(t, b.Process.Signal(syscall.SIGTERM))
 	require.NoError(t, b.Wait(), "it exits with 0: %s", &b.out)
 	wait(t, func() bool {
@@ -319,7 +319,7 @@ func TestProcessesShareOneCountOverAllInterfaces(t *testing.T) {
 	}, "the one that left took its counts along")
 	wait(t, func() bool { code, out = c.ask("status"); return code == ok && !strings.Contains(out, "b-") }, "a member that left is off the roster")
 
-	// The second process is killed: checks continue, and status names the missing member.
+	// Process a is killed: checks continue, and status names the missing member.
 	require.NoError(t, a.Process.Kill())
 	wait(t, func() bool {
 		code, out = c.ask("status")

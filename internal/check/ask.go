@@ -26,7 +26,8 @@ type answerer struct {
 // that member is the owner and does not answer in time, ask sends the asks to the stand-in, which
 // first asks the owner again if it reaches the owner. A refund or a strike is sent only once, because
 // a member that has not answered may still execute it. If a take or a debit is executed twice,
-// HandleLate refunds the units of the late response, except those of a debit that left a debt.
+// HandleLate refunds the units of the late response if it still arrives, except those of a debit that left a
+// debt.
 //
 // The argument begun is the present time. The caller passes it, so that a check whose first member answers reads
 // the clock only once.

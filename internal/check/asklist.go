@@ -7,7 +7,8 @@ import (
 )
 
 // AskList has the asks of an AllowAll, whose units TakeAll takes together. Asks of the same count are
-// summed. AskLists come from a pool, so that TakeAll allocates nothing.
+// summed. AskLists come from a pool, so that TakeAll allocates nothing if this
+// node has authority over all counts.
 type AskList struct {
 	asks    []wire.Ask // at most one for each count
 	results []wire.Result

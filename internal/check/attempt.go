@@ -19,7 +19,7 @@ import (
 // A check asks the owner, and at most once more by another way. Then the check asks a stand-in, and
 // a further stand-in only if the previous one has failed at once. A check whose route begins at a
 // stand-in does not ask the owner. If an answer is late, both members count the units, and the node
-// refunds the units of the late answer, except those of a debit that left a debt.
+// refunds the units of the late answer if it still arrives, except those of a debit that left a debt.
 type attempt struct {
 	View     *view.View // the view of the check, without members that have failed to answer
 	Member   int        // index in Members of the member that is asked to decide; this node if this node stands in

@@ -14,8 +14,9 @@ import (
 //
 // After a refund or a strike was sent, this node never executes it: the member may have executed it, or may
 // do so later, and a second execution would not be undone. If a take or a debit is executed twice,
-// HandleLate refunds the late result, unless it is a debit that left a debt. A response with the status
-// Unreached can mean that the member executed the request, but answered the next node on the way too late.
+// HandleLate refunds the late result if it still arrives, unless it is a debit that left a debt. A response
+// with the status Unreached can mean that the member executed the request, but answered the next node on
+// the way too late.
 func (c *Checks) passOn(v *view.View, member int, flags uint8, now int64, r *request) {
 	h := r.h
 	h.Flags = flags

@@ -23,8 +23,8 @@ const (
 
 // queues records the nodes that wait for a count of a LeakyBucket on this node. Each node asks
 // wire.QueueAhead before the turn of its first waiter, and gets no units earlier. So a waiter
-// that leaves before that time uses no units. The node whose first waiter arrived first is served
-// first. If its ask is more than askLate late, the next node is served.
+// that leaves before that time uses no units. The node whose first waiter arrived first, by
+// more than wire.QueueAhead, is served first. If its ask is more than askLate late, the next node is served.
 type queues struct {
 	shards     [queueShards]queueShard
 	contenders atomic.Int64 // number of contenders of all shards
@@ -147,5 +147,5 @@ func denyBehind(waiting int64, l *bucket.Limit, r *bucket.Result) {
 }
 
 // WaitingNodes returns the number of nodes that wait for counts of this node. A node that waits for
-// several counts is counted for each.
+// several counts is counted for each, and a node that asks no more until its contender is deleted.
 func (o *Owner) WaitingNodes() int64 { return o.queues.contenders.Load() }

@@ -24,7 +24,7 @@ type conn struct {
 	from *source // set by the pool
 
 	asked    atomic.Bool  // a handler has started for a request
-	calls    atomic.Int32 // requests with a running handler
+	calls    atomic.Int32 // requests with a running handler, except for streaming gRPC requests
 	reads    atomic.Int32 // requests in calls whose bodies have not been read to the end
 	since    atomic.Int64 // time at which the connection was accepted, its last request began or ended, or unread data was last seen
 	writing  atomic.Int64 // start of the current write; 0 if there is none

@@ -94,8 +94,9 @@ func (p *pool) shed(now int64) []*conn {
 // there is none. The caller must hold mu.
 //
 // If more than half of the pool are new connections, worst returns a new connection of the
-// port with the most of them, or nil if none of these has stalled. So a flood takes at most
-// half of the pool from proven connections, and nothing from new connections of other ports.
+// port with the most of them, or nil if none of these has stalled. So new connections take at
+// most half of the pool from proven connections. Beyond that, a flood of one port takes nothing from new
+// connections of other ports.
 func (p *pool) worst(now int64) *conn {
 	var all []set
 	var fresh set // the new connections of the port that has most of them

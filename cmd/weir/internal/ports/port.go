@@ -134,8 +134,8 @@ const (
 	restTick         = 10 * time.Millisecond
 )
 
-// DrainConnections makes each HTTP response end its connection from now on. It waits until no
-// open connection was used within the last second, for at most a second or until ctx is done.
+// DrainConnections makes each HTTP response end its connection from now on. It waits until every connection that was
+// used in the last second before the call, or later, has closed, for at most a second or until ctx is done.
 func (p *Port) DrainConnections(ctx context.Context) {
 	p.draining.Store(true)
 	p.wait(ctx, recentUse, p.usedSince)
@@ -161,18 +161,18 @@ func (p *Port) Shutdown(ctx context.Context, server *http.Server) error {
 	return <-over
 }
 
-// closeAndAwaitAccept closes the port. When it returns, the connection that Accept was about
-// to return is in the pool.
+// closeAndAwaitAccept closes the port. When it returns, the connection that Accept was about to return is in the
+// pool, or is closed because there was no room.
 func (p *Port) closeAndAwaitAccept() {
 	_ = p.Close() // by the contract of net.Listener, a pending Accept returns, even if there is an error
 	p.accepting.Lock()
 	defer p.accepting.Unlock()
 }
 
-// wait waits while the function open reports a connection that arrived or was used within the
-// time age. It waits for at most that time, or until ctx is done. It measures the time in
-// ticks. During the first two ticks every connection counts as just arrived, so that a process
-// that was paused first reads the data that has arrived.
+// wait waits while the function open reports a connection that arrived or was used within the time age before the
+// call, or later. It waits for at most that time, or until ctx is done. It measures the time in ticks. During the
+// first two ticks every connection counts as just arrived, so that a process that was paused first reads the data
+// that has arrived.
 func (p *Port) wait(ctx context.Context, age time.Duration, open func(since int64) bool) {
 	then := p.budget.age() - int64(age)
 	tick := time.Tick(restTick)

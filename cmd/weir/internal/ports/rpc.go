@@ -31,7 +31,7 @@ const (
 	callWindow      = 64 << 10         // bytes of a request that may arrive before it is read
 )
 
-// rpcs counts the requests of the connections of a gRPC server.
+// rpcs counts the half-read requests and the streams of a gRPC server.
 type rpcs struct {
 	streaming map[string]bool // the set of streaming methods, with the full name as the key
 	half      atomic.Int64
@@ -145,7 +145,7 @@ func (p *Port) stream(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInf
 }
 
 // shedHalf drops the connection of a port with the most requests that are not fully read.
-// It drops no connection if the connections in the pool have at most maxHalfRead such requests.
+// It drops no connection if the connections of the port in the pool have at most maxHalfRead such requests.
 // Then rpcs.half is higher only because requests of dropped connections have not ended yet.
 func (p *pool) shedHalf(port *Port) []*conn {
 	p.mu.Lock()

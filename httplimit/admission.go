@@ -210,9 +210,7 @@ func (a *Admission) End(e Ended) {
 		w.fillEnd(&e)
 	}
 	a.RecordResponse(e.Status)
-	if failed && (a.r == nil || a.r.Context().Err() == nil) {
-		a.recordFailure()
-	}
+	a.recordEnd(failed && (a.r == nil || a.r.Context().Err() == nil))
 	a.end(&e)
 }
 

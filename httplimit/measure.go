@@ -16,6 +16,7 @@ type measure struct {
 	started time.Time
 	done    atomic.Bool // the response was recorded
 	failed  atomic.Bool // a failure was recorded
+	ended   atomic.Bool // the end of the request was recorded
 }
 
 // measure begins the measurement of an admitted request under its rules with adapt.
@@ -51,9 +52,10 @@ func (a *Admission) RecordResponse(status int) {
 	}
 }
 
-// recordFailure records that the handler failed after the response had begun.
-func (a *Admission) recordFailure() {
-	if a.measure == nil || !a.measure.failed.CompareAndSwap(false, true) {
+// recordEnd records the end of the request, and whether the handler failed after the response had begun. Only
+// the first call has an effect.
+func (a *Admission) recordEnd(failed bool) {
+	if a.measure == nil || a.measure.ended.Swap(true) || !failed || a.measure.failed.Swap(true) {
 		return
 	}
 	for _, rule := range a.measure.rules {

@@ -97,8 +97,10 @@ func TestEventIsMeasuredUntilItsEnd(t *testing.T) {
 		clock.Add(int64(time.Minute))
 		before(a)
 		a.End(Ended{Status: status})
-		a.End(Ended{Status: status})
+		a.End(Ended{Status: http.StatusBadGateway})
 	}
+	end("192.0.2.3", 200, func(*Admission) {})
+	require.Equal(t, adapt.Sample{Started: 1, Done: 1, Slow: 1, Busy: time.Minute}, measured(m)[0], "a second End has no effect")
 	end("192.0.2.1", 503, func(*Admission) {})
 	require.Equal(t, adapt.Sample{Started: 1, Done: 1, Slow: 1, Failed: 1, Busy: time.Minute}, measured(m)[0])
 	end("192.0.2.2", 503, func(a *Admission) { a.RecordResponse(200); clock.Add(int64(time.Minute)) })

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,7 +26,8 @@ type Options struct {
 	Client []kgo.Opt
 }
 
-// Bounds of the records in the client: those of the present batch, and those that the client keeps
+// Bounds of the records in the client: those of the present batch, of which Write produces at most half
+// of maxBufferedRecords at once because the client refuses more, and those that the client keeps
 // after Write has returned without an acknowledgement of them. The latter were sent to a broker that
 // stopped responding, and the client does not know whether the broker has stored them.
 const (
@@ -88,14 +90,16 @@ func (s *Sink) Write(ctx context.Context, batch []audit.Record) (kept int, err e
 		}
 		records = append(records, r)
 	}
-	for range tries {
-		acknowledged, again, wrong := s.produce(ctx, records)
-		kept += acknowledged
-		if wrong != nil {
-			err = wrong
-		}
-		if records = again; len(again) == 0 || ctx.Err() != nil {
-			break
+	for part := range slices.Chunk(records, maxBufferedRecords/2) {
+		for range tries {
+			acknowledged, again, wrong := s.produce(ctx, part)
+			kept += acknowledged
+			if wrong != nil {
+				err = wrong
+			}
+			if part = again; len(again) == 0 || ctx.Err() != nil {
+				break
+			}
 		}
 	}
 	if kept == len(batch) {

@@ -270,3 +270,9 @@ func TestInvalidOptionsAreReportedTogether(t *testing.T) {
 	require.ErrorIs(t, err, weir.ErrInvalid)
 	require.ErrorContains(t, err, "Client")
 }
+
+func TestBatchAboveBufferIsWritten(t *testing.T) {
+	kept, err := sink(t, brokers(t)).Write(withTimeout(t, patience), batch(10_000, 0))
+	require.NoError(t, err)
+	require.Equal(t, 10_000, kept)
+}

@@ -98,7 +98,7 @@ func NewConnectivity(self string) *Connectivity {
 		members:   map[string]*contact{},
 		rows:      map[uint64]*heldRow{},
 		byVersion: list.New(),
-		order:     newOrder(nil),
+		order:     &order{number: 1},
 	}
 	c.store(Row{About: id, Number: 1}, "")
 	return c

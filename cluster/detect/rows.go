@@ -39,8 +39,8 @@ type heldRow struct {
 	from    string        // the member that sent the row; empty for the row of this node
 	place   *list.Element // element of Connectivity.byVersion
 
-	order     *order // the order of connected; nil before the first call of Connectivity.connected
-	connected []int  // the indexes of Row.Connected in order
+	order     uint64 // the number of the order of connected; 0 before the first call of Connectivity.connected
+	connected []int  // the indexes of Row.Connected in that order
 }
 
 const (
@@ -68,11 +68,12 @@ func (r *Row) size() int { return rowHeader + 8*(len(r.Connected)+len(r.Refused)
 type Feed struct {
 	version uint64
 	sent    time.Time
+	partial bool // the last message had no room for all rows that were due
 }
 
 const (
-	// leastNewsPace is the least time between two messages with rows over a connection, in a cluster of up
-	// to 250 members.
+	// leastNewsPace is the least time between two messages with rows over a connection. In a cluster of up to
+	// 250 members, it is the pace of all messages.
 	leastNewsPace = 50 * time.Millisecond
 	// newsPacePerMember is the least time in a larger cluster, for each member. A member receives each row
 	// over all its connections. If many members start at once, their rows change several times, and a
@@ -80,8 +81,12 @@ const (
 	newsPacePerMember = 200 * time.Microsecond
 )
 
-// newsPace returns the least time between two messages with rows over a connection.
-func (c *Connectivity) newsPace() time.Duration {
+// newsPace returns the least time until the next message with rows over a connection. Rows for which the last
+// message had no room do not wait for further changes.
+func (c *Connectivity) newsPace(f *Feed) time.Duration {
+	if f.partial {
+		return leastNewsPace
+	}
 	return max(leastNewsPace, time.Duration(len(c.members))*newsPacePerMember)
 }
 
@@ -94,7 +99,7 @@ func (c *Connectivity) News(f *Feed, name string, now time.Time) (rows []Row, up
 	if f.version == c.version {
 		return nil, 0, 0
 	}
-	if wait = f.sent.Add(c.newsPace()).Sub(now); wait > 0 && !f.sent.IsZero() {
+	if wait = f.sent.Add(c.newsPace(f)).Sub(now); wait > 0 && !f.sent.IsZero() {
 		return nil, 0, wait
 	}
 	var first *list.Element // the oldest row that has changed
@@ -108,11 +113,12 @@ func (c *Connectivity) News(f *Feed, name string, now time.Time) (rows []Row, up
 			continue
 		}
 		if size += r.size(); size > MaxRows {
+			f.partial = true
 			return rows, upTo, 0
 		}
 		rows, upTo = append(rows, r.Row), r.version
 	}
-	if len(rows) == 0 {
+	if f.partial = false; len(rows) == 0 {
 		f.version = c.version
 	}
 	return rows, c.version, 0

@@ -123,3 +123,37 @@ func TestRowsAreSentOnceAndNotBack(t *testing.T) {
 	expect(&toA, "a", 350, []uint64{2}, 0)
 	expect(&toB, "b", 350, nil, 0)
 }
+
+// In a large cluster, several changes of a row travel in one message. The rows of a large table, such as those
+// that a new connection receives, do not wait for changes.
+func TestRowsOfLargeClusterTravelAtLongerPace(t *testing.T) {
+	c := NewConnectivity("self")
+	c.SetMembers(crowdNames(500))
+	var f Feed
+	expect := func(ms, want int, wait time.Duration) {
+		t.Helper()
+		rows, upTo, waits := c.News(&f, "0", atMS(ms))
+		require.Len(t, rows, want)
+		require.Equal(t, wait*time.Millisecond, waits)
+		if len(rows) > 0 {
+			f.Sent(upTo, atMS(ms))
+		}
+	}
+	change := func(number uint64, rows int) {
+		for i := range rows {
+			c.Merge("1", []Row{{About: uint64(i), Number: number, Connected: []uint64{1, 2, 3}[:number%3]}})
+		}
+	}
+	expect(0, 1, 0)
+	change(1, 1)
+	expect(10, 0, 90)
+	change(2, 1)
+	expect(100, 1, 0)
+	change(3, MaxRows/rowHeader+1)
+	expect(200, MaxRows/rowHeader, 0)
+	expect(210, 0, 40)
+	expect(250, 1, 0)
+	change(4, 1)
+	expect(300, 0, 50)
+	expect(350, 1, 0)
+}

@@ -47,6 +47,7 @@ const (
 
 // order is a sorted roster and its cycles. Connectivity.order is the roster of the last call of Arrange.
 type order struct {
+	number uint64 // identifies the order: rows of members that have left do not keep it in memory
 	names  []string
 	ids    []uint64       // the MemberIDs of names
 	index  map[uint64]int // keyed by MemberID
@@ -66,8 +67,8 @@ func newOrder(names []string) *order {
 // connected returns the sorted indexes of r.Connected in c.order. The result must not be modified. A
 // node visits all rows for each new view, but few of them have changed, so each row keeps its indexes.
 func (c *Connectivity) connected(r *heldRow) []int {
-	if r.order != c.order {
-		r.order, r.connected = c.order, c.order.indexes(r.Connected)
+	if r.order != c.order.number {
+		r.order, r.connected = c.order.number, c.order.indexes(r.Connected)
 	}
 	return r.connected
 }
@@ -103,7 +104,9 @@ func makeCycles(self string, names []string) [][]int {
 // node stops watching a member when lingerTime or returnTime has passed.
 func (c *Connectivity) Arrange(names []string, living int, now time.Time) {
 	if !slices.Equal(c.order.names, names) {
+		number := c.order.number + 1
 		c.order = newOrder(names)
+		c.order.number = number
 	}
 	c.sparse = living > smallCluster || len(names) > maxSmall
 	side := c.side()

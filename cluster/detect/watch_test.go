@@ -3,6 +3,7 @@ package detect
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -126,4 +127,35 @@ func BenchmarkConnectionsOfThousandMembers(b *testing.B) {
 		c.Arrange(names, len(names), atMS(0))
 		c.Connections(names)
 	}
+}
+
+// Rows keep the indexes of their members, which change with the roster.
+func TestConnectionsFollowChangesOfRoster(t *testing.T) {
+	c := NewConnectivity("b")
+	connect := func(number uint64, to ...string) {
+		r := Row{About: MemberID("d"), Number: number}
+		for _, name := range to {
+			r.Connected = append(r.Connected, MemberID(name))
+		}
+		slices.Sort(r.Connected)
+		c.Merge("d", []Row{r})
+	}
+	expect := func(names string, want ...int) {
+		t.Helper()
+		all := strings.Split(names, "")
+		c.SetMembers(all)
+		for range 2 {
+			c.Arrange(all, len(all), atMS(0))
+			require.Equal(t, want, c.Connections(all).Connected[slices.Index(all, "d")])
+		}
+		require.Equal(t, []int{0}, c.Connections([]string{"b", "d"}).Connected[1], "a roster that was not arranged")
+		require.Equal(t, want, c.Connections(all).Connected[slices.Index(all, "d")])
+	}
+	connect(1, "b", "c")
+	expect("bcd", 0, 1)
+	expect("abcd", 1, 2)
+	expect("abd", 1)
+	connect(2, "a", "b")
+	expect("abd", 0, 1)
+	expect("bcd", 0)
 }

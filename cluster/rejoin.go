@@ -29,8 +29,8 @@ const (
 	// shorter.
 	hurryPause = 500 * time.Millisecond
 	// skippedRounds is the number of attempts that a node skips after an attempt that had no address to
-	// try, as long as the view of the node does not change. Otherwise the lookups of all replicas of a
-	// service would load the DNS servers.
+	// try and no entry without an answer, as long as the node reaches all members and its view does not
+	// change. Otherwise the lookups of all replicas of a service would load the DNS servers.
 	skippedRounds = 3
 	// maxAttempts is how many addresses are tried at once. A node that knows no other member, or
 	// seeks, tries as many more every furtherEvery, and when all attempts have ended.
@@ -52,6 +52,11 @@ type joinOutcome struct {
 	tried      int               // number of addresses that were tried
 	reached    int               // number of addresses that were joined
 	unanswered map[string]string // Stats.Unanswered; never modified
+}
+
+// isComplete reports whether each entry of Join has led to a member, and no address remains to be tried.
+func (o *joinOutcome) isComplete() bool {
+	return o.tried == 0 && o.problem == "" && len(o.unanswered) == 0
 }
 
 // untriedEntries returns Stats.Unanswered for entries before the first attempt.
@@ -91,7 +96,7 @@ func (g *gossipCluster) keepJoining(first chan<- error) {
 		refusal = nil
 	}
 	first <- refusal
-	var unchanged *View // the view before the last attempt, if that attempt had no address to try; otherwise nil
+	var unchanged *View // the view before the last attempt, if nothing remained to be done; otherwise nil
 	skipped := 0
 	for early := firstRejoin; ; {
 		pause := rejoinLeast + rand.N(rejoinJitter)
@@ -125,7 +130,7 @@ func (g *gossipCluster) keepJoining(first chan<- error) {
 				continue
 			}
 			unchanged, skipped = nil, 0
-			if o, _ := g.join(g.ctx); o.tried == 0 && o.problem == "" && (len(v.Members) > 1 || len(g.cfg.Join) == 0) {
+			if o, _ := g.join(g.ctx); o.isComplete() && isWhole(v) && (len(v.Members) > 1 || len(g.cfg.Join) == 0) {
 				unchanged = v
 			}
 		}

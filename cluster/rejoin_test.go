@@ -50,3 +50,18 @@ func TestNodesAtRestSeldomLookUpNames(t *testing.T) {
 		})
 	})
 }
+
+func TestNodeLooksUpUnresolvedNameAtFullPace(t *testing.T) {
+	t.Parallel()
+	onHosts(t, func(t *testing.T, h hosts) {
+		var lookups atomic.Int64
+		b := startNode(t, h.configure("b", config("b")))
+		cfg := h.configure("a", config("a", b))
+		cfg.Join, cfg.Network = append(cfg.Join, "later"), countedNames{cfg.Network, &lookups}
+		startNode(t, cfg)
+		time.Sleep(time.Minute)
+		lookups.Store(0)
+		time.Sleep(time.Minute)
+		require.GreaterOrEqual(t, lookups.Load(), int64(2*60/4), "a round, with both entries of Join, begins at most 4 s after another")
+	})
+}

@@ -132,7 +132,11 @@ func TestPushbackDeniesAllowAllWithoutHop(t *testing.T) {
 		for range 2 {
 			require.True(t, ask(asks...).Allowed())
 		}
-		time.Sleep(4 * timeout) // until the owners count no take as tentative: a check may take twice its timeout
+		time.Sleep(2*timeout - 5*time.Millisecond)
+		for range 2 {
+			require.Equal(t, weir.Forwarded, ask(asks...)[0].Source, "a take is tentative for the longest time of a check, twice its timeout")
+		}
+		time.Sleep(4 * timeout) // until the owners count no take as tentative
 		ds := ask(asks...)
 		require.False(t, ds.Allowed())
 		require.Equal(t, weir.Forwarded, ds[0].Source)

@@ -409,12 +409,13 @@ func (g *gossipCluster) handleRecord(from string, b []byte) (answer []byte) {
 	return answer
 }
 
-// Each announcement is gossiped announceTimes times, at intervals of announceAgain. Gossip goes to random
+// Each announcement is gossiped announceTimes times, at intervals of announceAgain: at the pace of gossip,
+// because a later announcement replaces an earlier one that waits for the next round. Gossip goes to random
 // members: in a cluster of five, an announcement that was gossiped a single time did not reach a member
 // in 2 of 100 cases. Without another path, that member would receive the announcement half a minute late.
 const (
 	announceTimes = 3
-	announceAgain = 250 * time.Millisecond
+	announceAgain = time.Second
 )
 
 // keepAnnouncing sends the record of this node after each change: over the connections to members,
@@ -489,6 +490,7 @@ func (g *gossipCluster) Leave(ctx context.Context) error {
 		g.gossip.Spread(r, func() { once.Do(func() { close(said) }) })
 	}
 	g.gossip.Leave()
+	defer g.keepSendingNews()()
 	bound := time.NewTimer(leaveTimeout)
 	defer bound.Stop()
 	var err error
@@ -511,6 +513,22 @@ func (g *gossipCluster) Leave(ctx context.Context) error {
 	return nil
 }
 
+// keepSendingNews sends the waiting news at the pace newsPace, until the caller calls stop.
+func (g *gossipCluster) keepSendingNews() (stop func()) {
+	ctx, cancel := context.WithCancel(g.ctx)
+	var sending sync.WaitGroup
+	sending.Go(func() {
+		for ctx.Err() == nil {
+			g.gossip.SendNews()
+			sleep(ctx, newsPace)
+		}
+	})
+	return func() {
+		cancel()
+		sending.Wait()
+	}
+}
+
 // isAlone reports whether all other members have left or are dead, so that no member needs the
 // goodbye. Gossip does not send to members that have left. So if all members leave together, the
 // goodbyes of the last members never count as sent.
@@ -518,8 +536,11 @@ func (g *gossipCluster) isAlone() bool {
 	return !slices.ContainsFunc(g.view.Load().Members, func(m Member) bool { return m.Name != g.cfg.Name && m.State != Dead })
 }
 
-// leaveTimeout bounds Leave: the goodbye takes a few intervals of gossip.
-const leaveTimeout = 5 * time.Second
+const (
+	// leaveTimeout bounds Leave: the goodbye is sent a few times, at the pace newsPace.
+	leaveTimeout = 5 * time.Second
+	newsPace     = 250 * time.Millisecond
+)
 
 func (g *gossipCluster) hasLeft() bool {
 	g.leaving.Lock()

@@ -280,7 +280,7 @@ type Stats struct {
 	// connections: "garbage", "version", "oversized", "authentication", "record", "tls", "seed",
 	// "region", "identity", "timeout", "crowded". Dropped packets of gossip: "packet" for a packet of a
 	// different cluster, or a packet that members do not send, and "flood" above 8,192 messages, or 512
-	// pings, in a second. Members that were not added: "members", above 4,096, or above 512 new members
+	// pings, in a second. Members that were not added: "members", above 4,096, or above 1,024 new members
 	// at once and 32 in each second.
 	Refused  map[string]uint64
 	Timeouts uint64 // requests without an answer within their wait

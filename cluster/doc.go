@@ -128,7 +128,7 @@
 //     nodes, or 4 MiB of state, is closed before memberlist reads the stream;
 //   - packets of gossip: 2 KiB, not compressed, 8,192 messages at once and in each second after
 //     that, of which at most 512 make this member send a packet;
-//   - members: 4,096, including dead members until they are forgotten. At most 512 new members
+//   - members: 4,096, including dead members until they are forgotten. At most 1,024 new members
 //     are added at once, and 32 in each second after that. At most 64 members that this node has
 //     never met are dialled at a time.
 //

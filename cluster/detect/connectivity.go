@@ -100,7 +100,7 @@ func NewConnectivity(self string) *Connectivity {
 		byVersion: list.New(),
 		order:     &order{number: 1},
 	}
-	c.store(Row{About: id, Number: 1}, "")
+	c.store(Row{About: id, Number: 1})
 	return c
 }
 

@@ -30,9 +30,11 @@ const (
 	maxTombstones = 4096
 	MaxRecords    = 8192
 	// NewMembers is how many members that are unknown to this node, or return after a tombstone, the
-	// roster adds at once, and NewMembersEach how many it adds in each second after that. Hundreds of members may start in
-	// one moment. A later exchange of rosters adds the members above the limit.
-	NewMembers     = 512
+	// roster adds at once, and NewMembersEach how many it adds in each second after that. All members of a
+	// cluster of 1,000 may start in one moment: when the roster added 512 at once, the remaining members
+	// arrived over 15 s, and each of them changed all views. A later exchange of rosters adds the members above
+	// the limit.
+	NewMembers     = 1024
 	NewMembersEach = 32
 )
 

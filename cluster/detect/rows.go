@@ -32,11 +32,11 @@ func (r *Row) hasContent(o *Row) bool {
 	return slices.Equal(r.Connected, o.Connected) && slices.Equal(r.Refused, o.Refused) && slices.Equal(r.Silent, o.Silent)
 }
 
-// heldRow is a row with its version and its sender.
+// heldRow is a row and the state of this node about it.
 type heldRow struct {
 	Row
 	version uint64        // version of the table when this row was stored
-	from    string        // the member that sent the row; empty for the row of this node
+	holders []uint64      // the MemberIDs of the members that have sent this row to this node; at most maxHolders
 	place   *list.Element // element of Connectivity.byVersion
 
 	order     uint64 // the number of the order of connected; 0 before the first call of Connectivity.connected
@@ -50,6 +50,9 @@ const (
 	// maxNamed is the maximum number of members in a list of a row. A node of a large cluster chooses at
 	// most eight members to watch, and up to 264 if members are disconnected.
 	maxNamed = 1024
+	// maxHolders is the maximum number of members that this node remembers to have sent a row. It is more
+	// than a node of a large cluster chooses to watch. A further member gets the row once more.
+	maxHolders = 16
 	// rowHeader is the size of a row that names no member.
 	rowHeader = 22
 	// maxRowNumber is the maximum number of a row. A row changes some times a second at most,
@@ -91,8 +94,8 @@ func (c *Connectivity) newsPace(f *Feed) time.Duration {
 }
 
 // News returns the rows that are due to the named member, oldest first: the rows that have changed since
-// the last call of Sent, except rows about this member or from this member. The first message of a
-// connection has no exceptions. The rows have at most MaxRows bytes. If News returns rows, the caller
+// the last call of Sent, except rows about this member and rows that this member has sent. The first
+// message of a connection has no exceptions, because the member may have started again. The rows have at most MaxRows bytes. If News returns rows, the caller
 // must pass upTo to Sent once the rows are queued, and then call News again. Otherwise the caller must
 // call News again after the duration wait, or after a change of the table if wait is 0.
 func (c *Connectivity) News(f *Feed, name string, now time.Time) (rows []Row, upTo uint64, wait time.Duration) {
@@ -109,7 +112,7 @@ func (c *Connectivity) News(f *Feed, name string, now time.Time) (rows []Row, up
 	about, size := MemberID(name), 0
 	for e := first; e != nil; e = e.Next() {
 		r := e.Value.(*heldRow)
-		if f.version > 0 && (r.from == name || r.About == about) {
+		if f.version > 0 && (r.About == about || slices.Contains(r.holders, about)) {
 			continue
 		}
 		if size += r.size(); size > MaxRows {
@@ -130,6 +133,7 @@ func (f *Feed) Sent(upTo uint64, now time.Time) { f.version, f.sent = upTo, now 
 // Merge replaces each row for which the member from has sent a row with a higher number. It reports
 // whether the content of a row has changed.
 func (c *Connectivity) Merge(from string, rows []Row) (changed bool) {
+	sender := MemberID(from)
 	for _, r := range rows {
 		held := c.rows[r.About]
 		switch {
@@ -141,24 +145,35 @@ func (c *Connectivity) Merge(from string, rows []Row) (changed bool) {
 			continue
 		case held == nil:
 			changed = true
-		case r.Number <= held.Number:
+		case r.Number == held.Number:
+			held.addHolder(sender)
+			continue
+		case r.Number < held.Number:
 			continue
 		default:
 			changed = changed || !r.hasContent(&held.Row)
 		}
-		c.store(r, from)
+		c.store(r, sender)
 	}
 	c.dropStrangers()
 	return changed
 }
 
-// store makes r, which the member from has sent, the row of the member r.About.
-func (c *Connectivity) store(r Row, from string) {
+// addHolder records that a member has sent the row.
+func (r *heldRow) addHolder(id uint64) {
+	if len(r.holders) < maxHolders && !slices.Contains(r.holders, id) {
+		r.holders = append(r.holders, id)
+	}
+}
+
+// store makes r the row of the member r.About. The arguments holders are the MemberIDs of the members that
+// have sent r to this node.
+func (c *Connectivity) store(r Row, holders ...uint64) {
 	if held := c.rows[r.About]; held != nil {
 		c.byVersion.Remove(held.place)
 	}
 	c.version++
-	held := &heldRow{Row: r, version: c.version, from: from}
+	held := &heldRow{Row: r, version: c.version, holders: holders}
 	held.place = c.byVersion.PushBack(held)
 	c.rows[r.About] = held
 }
@@ -166,7 +181,7 @@ func (c *Connectivity) store(r Row, from string) {
 // replaceOwnRow gives r the next number, and makes it the row of this node.
 func (c *Connectivity) replaceOwnRow(r Row) {
 	r.About, r.Number = c.id, min(c.rows[c.id].Number+1, maxRowNumber)
-	c.store(r, "")
+	c.store(r)
 }
 
 // dropStrangers drops the oldest rows of members that are not in the roster if there are too many.
@@ -192,8 +207,10 @@ func AppendRows(b []byte, rows []Row) []byte {
 		for _, ids := range lists {
 			b = binary.BigEndian.AppendUint16(b, uint16(len(ids)))
 		}
-		for _, id := range slices.Concat(lists...) {
-			b = binary.BigEndian.AppendUint64(b, id)
+		for _, ids := range lists {
+			for _, id := range ids {
+				b = binary.BigEndian.AppendUint64(b, id)
+			}
 		}
 	}
 	return b
@@ -214,6 +231,9 @@ func ParseRows(b []byte) (rows []Row, err error) {
 			n := int(binary.BigEndian.Uint16(sizes[2*i:]))
 			if n > maxNamed || 8*n > len(b) {
 				return nil, fmt.Errorf("a row of connectivity has a list of %d members in %d bytes: a member takes 8 bytes, and the maximum is %d members", n, len(b), maxNamed)
+			}
+			if n > 0 {
+				*list = make([]uint64, 0, n)
 			}
 			for ; n > 0; n-- {
 				*list, b = append(*list, binary.BigEndian.Uint64(b)), b[8:]

@@ -276,7 +276,7 @@ func playCrowd(t *testing.T, size int) {
 	t.Logf("| %d members | takes | messages a member sends a second | at most, in one second | bytes a second | memory |", size)
 	c.begin()
 	c.start(size)
-	after("start at once", c.awaitAgreement(time.Minute, c.running), 5, busyMessages)
+	after("start at once", c.awaitAgreement(time.Minute, c.running), 5, max(busyMessages, startMessagesPerMember*float64(size)))
 	after("idle", c.awaitIdle(), 10, idleMessages)
 
 	victim := c.running[size/2]

@@ -491,8 +491,9 @@ func (g *gossipCluster) Leave(ctx context.Context) error {
 		g.gossip.Spread(r, func() { once.Do(func() { close(said) }) })
 	}
 	g.gossip.Leave()
-	defer g.keepSendingNews()()
-	bound := time.NewTimer(leaveTimeout)
+	g.gossip.SendNews()
+	again, bound := time.NewTicker(newsPace), time.NewTimer(leaveTimeout)
+	defer again.Stop()
 	defer bound.Stop()
 	var err error
 	for !g.isAlone() && err == nil {
@@ -500,6 +501,8 @@ func (g *gossipCluster) Leave(ctx context.Context) error {
 		case <-said:
 			return nil
 		case <-g.viewed:
+		case <-again.C:
+			g.gossip.SendNews()
 		case <-g.ctx.Done():
 			return ErrClosed
 		case <-ctx.Done():
@@ -512,22 +515,6 @@ func (g *gossipCluster) Leave(ctx context.Context) error {
 		return fmt.Errorf("cluster: Leave: the goodbye has not reached everyone: %w", err)
 	}
 	return nil
-}
-
-// keepSendingNews sends the waiting news at the pace newsPace, until the caller calls stop.
-func (g *gossipCluster) keepSendingNews() (stop func()) {
-	ctx, cancel := context.WithCancel(g.ctx)
-	var sending sync.WaitGroup
-	sending.Go(func() {
-		for ctx.Err() == nil {
-			g.gossip.SendNews()
-			sleep(ctx, newsPace)
-		}
-	})
-	return func() {
-		cancel()
-		sending.Wait()
-	}
 }
 
 // isAlone reports whether all other members have left or are dead, so that no member needs the

@@ -311,6 +311,18 @@ func TestMembersThatLeaveTogetherDoNotWait(t *testing.T) {
 	}
 }
 
+func TestLeaveDoesNotWaitForRoundsOfGossip(t *testing.T) {
+	onHosts(t, func(t *testing.T, h hosts) {
+		for i, n := range h.startMembers(t, 20, 0)[:5] {
+			time.Sleep(10 * time.Second) // the news of earlier changes have been sent
+			begun := time.Now()
+			require.NoError(t, n.Leave(t.Context()))
+			require.Less(t, time.Since(begun), 600*time.Millisecond, i)
+			require.NoError(t, n.Close())
+		}
+	})
+}
+
 func TestPortIsFreeAfterCloseHasReturned(t *testing.T) {
 	t.Parallel()
 	a := startNode(t, config("a"))

@@ -122,6 +122,13 @@ func TestRowsAreSentOnceAndNotBack(t *testing.T) {
 	expect(&toA, "a", 300, nil, 50)
 	expect(&toA, "a", 350, []uint64{2}, 0)
 	expect(&toB, "b", 350, nil, 0)
+
+	of := func(number uint64) []Row { return []Row{{About: 9, Number: number}} }
+	c.Merge("b", of(1))
+	c.Merge("a", of(1)) // a has it from another member
+	expect(&toA, "a", 400, nil, 0)
+	c.Merge("b", of(2))
+	expect(&toA, "a", 500, []uint64{9}, 0)
 }
 
 // In a large cluster, several changes of a row travel in one message. The rows of a large table, such as those

@@ -18,7 +18,6 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/hashicorp/memberlist"
@@ -187,15 +186,14 @@ func (g *Gossip) Update() {
 }
 
 // SendNews sends the news that wait for the next round of gossip to a few random members at once: memberlist
-// adds news to each ping. It waits for the answers for at most half a second.
+// adds news to each ping. It does not wait for the answers. A ping ends within half a second, as a probe
+// does, also after Stop.
 func (g *Gossip) SendNews() {
 	members := slices.DeleteFunc(g.list.Members(), func(n *memberlist.Node) bool { return n.Name == g.cfg.Name })
 	rand.Shuffle(len(members), func(i, k int) { members[i], members[k] = members[k], members[i] })
-	var pings sync.WaitGroup
 	for _, n := range members[:min(newsNodes, len(members))] {
-		pings.Go(func() { _, _ = g.list.Ping(n.Name, &net.UDPAddr{IP: n.Addr, Port: int(n.Port)}) })
+		go func() { _, _ = g.list.Ping(n.Name, &net.UDPAddr{IP: n.Addr, Port: int(n.Port)}) }()
 	}
-	pings.Wait()
 }
 
 // Leave notifies all members that this node leaves, so that they do not probe the node. The caller

@@ -116,3 +116,43 @@ func TestIdleConnectionTakesTwoGoroutines(t *testing.T) {
 		})
 	}
 }
+
+// TLS keeps buffers for the largest record, one on each end.
+func TestIdleConnectionFreesBuffersOfLargeMessages(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		set  func(*peersConfig)
+		most int // bytes
+	}{
+		{"plain", func(*peersConfig) {}, 8_000},
+		{"Secrets", withSecret, 45_000},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			count := testenv.PickRace(8, 64)
+			listener := startPeer(t, "listener", nil, c.set)
+			diallers := make([]*peers, count)
+			for i := range diallers {
+				cfg := listener.cfg
+				cfg.Self.Name = fmt.Sprint("dialler-", i)
+				diallers[i] = newPeers(cfg, &testHandler{})
+				defer diallers[i].close()
+				diallers[i].set([]Member{listener.member()})
+				eventually(t, time.Minute, func() bool { return diallers[i].connections([]string{"listener"}).Direct[0] }, "not connected")
+			}
+			before := memoryInUse()
+			for _, d := range diallers {
+				_, err := d.peer("listener").Ask(t.Context(), make([]byte, MaxMessage), nil, time.Minute)
+				require.NoError(t, err)
+			}
+			if testenv.Race {
+				return // the race detector takes memory of its own
+			}
+			least := 1 << 30
+			eventually(t, time.Minute, func() bool {
+				least = min(least, (memoryInUse()-before)/count)
+				return least <= c.most
+			}, "the buffers stay")
+			t.Logf("%d bytes are left of each connection", least)
+		})
+	}
+}

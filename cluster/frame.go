@@ -187,20 +187,24 @@ func (in *intake) makeRoom() {
 	}
 }
 
-// shrink frees a large buffer that is empty, if the connection has read at most firstIntake bytes since
-// the last call. The caller must have called makeRoom.
-func (in *intake) shrink() {
-	if in.end == 0 && in.read <= firstIntake && len(in.buf) > firstIntake {
+// shrink frees a large buffer that is empty, if the connection is idle: it has read at most firstIntake
+// bytes since the last call. The caller must have called makeRoom.
+func (in *intake) shrink() (idle bool) {
+	idle = in.end == 0 && in.read <= firstIntake
+	if idle && len(in.buf) > firstIntake {
 		in.buf = nil
 	}
 	in.read = 0
+	return idle
 }
 
-// shrinkIdle shrinks in, the read buffer of conn, and the buffer of TLS below conn.
-func shrinkIdle(conn net.Conn, in *intake) {
-	in.shrink()
+// shrinkIdle shrinks in, the read buffer of conn, and the buffer of TLS below conn. It reports whether the
+// connection is idle.
+func shrinkIdle(conn net.Conn, in *intake) (idle bool) {
+	idle = in.shrink()
 	if t, ok := conn.(*tlsConn); ok {
 		t.records.in.makeRoom()
 		t.records.in.shrink()
 	}
+	return idle
 }

@@ -14,6 +14,9 @@ const (
 	maxQueued = 4 << 20
 	// keepQueued is the largest buffer that is kept after a write.
 	keepQueued = 256 << 10
+	// keepIdle is the largest buffer that an idle connection keeps. A member of a large cluster sends
+	// the rows of all members over each new connection, and then only pings.
+	keepIdle = 1 << 10
 	// writeWait is how long a peer may leave its socket full. The waits of callers do not depend on
 	// writeWait, because callers never write. The timer of a write also fires after the write has ended,
 	// so writeWait is a multiple of pingPace: after a ping, an idle process is then awake anyway.
@@ -85,16 +88,30 @@ func (o *outbox) claimForWriter() bool {
 // rouse passes the duty to the writer. It never blocks, because only one goroutine has the duty.
 func (o *outbox) rouse() { o.wake <- struct{}{} }
 
-// relieve ends the writer if no goroutine has the duty to write, and if the writer has received that
-// duty at most limit times since the last call of relieve.
+// relieve ends the writer and frees large buffers if no goroutine has the duty to write, and if the
+// writer has received that duty at most limit times since the last call of relieve.
 func (o *outbox) relieve(limit int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.roused <= limit && o.claim() {
 		o.dismiss()
+		o.freeBuffers()
 		o.writing = false
 	}
 	o.roused = 0
+}
+
+// freeBuffers frees the buffers above keepIdle. The caller must hold o.mu and have the duty to write. No
+// frame is queued then.
+func (o *outbox) freeBuffers() {
+	for _, b := range []*[]byte{&o.buf, &o.spare} {
+		if cap(*b) > keepIdle {
+			*b = nil
+		}
+	}
+	if t, ok := o.conn.(*tlsConn); ok {
+		t.records.freeBuffer()
+	}
 }
 
 // dismiss ends the writer. The caller must hold o.mu and have the duty to write.

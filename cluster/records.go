@@ -186,3 +186,10 @@ func (r *records) flush() error {
 	}
 	return err
 }
+
+// freeBuffer frees the buffer of flush. The caller must not be writing.
+func (r *records) freeBuffer() {
+	r.mu.Lock()
+	r.out = nil
+	r.mu.Unlock()
+}

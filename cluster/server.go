@@ -146,9 +146,10 @@ func (c *incoming) read() error {
 			c.peers.handler.Serve(c.batch)
 			c.send()
 		}
+		clear(requests) // they refer to the buffer of in
 		in.makeRoom()
-		if pinged {
-			shrinkIdle(c.conn, &in)
+		if pinged && shrinkIdle(c.conn, &in) && cap(c.replies) > keepIdle {
+			c.replies = nil
 		}
 		if whole {
 			last, due = c.batch.Read, c.batch.Read.Add(c.patience())

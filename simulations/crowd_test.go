@@ -259,6 +259,7 @@ func TestCrowdAgreesAtABoundedCost(t *testing.T) {
 func playCrowd(t *testing.T, size int) {
 	c := &crowd{T: t, network: weirtest.NewNetwork(1, weirtest.Link{Latency: 200 * time.Microsecond}), secret: make([]byte, 32)}
 	_, _ = rand.Read(c.secret) // rand.Read never fails
+	c.network.AllowTies()
 	defer c.close()
 	// after reports an event, the time until the members agreed, and the messages during
 	// that time and the given number of seconds after it.

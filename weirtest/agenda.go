@@ -30,9 +30,9 @@ func (m *moment) before(o *moment) bool {
 	return m.seq < o.seq
 }
 
-// agenda contains the future events of a network, and one timer for the first event. No
-// two packets arrive in the same instant: in a bubble, all effects of a packet are
-// complete when the next packet arrives.
+// agenda contains the future events of a network, and one timer for the first event. Unless ties is set,
+// no two packets arrive in the same instant: in a bubble, all effects of a packet are complete when the
+// next packet arrives.
 type agenda struct {
 	start   time.Time
 	due     queue
@@ -41,6 +41,7 @@ type agenda struct {
 	last    time.Duration // when the last packet arrived
 	timer   *time.Timer
 	running bool
+	ties    bool // packets may arrive in the same instant
 }
 
 // addEvent adds an event to the agenda. The caller must hold n.mu.
@@ -96,7 +97,7 @@ func (n *Network) runEvents() {
 // firstEvent returns the next event, and the queue whose first event this is. The queue
 // is nil if there is no event.
 func (a *agenda) firstEvent() (m moment, from *queue) {
-	for len(a.due) > 0 && !a.due[0].exact && a.due[0].at <= a.last {
+	for !a.ties && len(a.due) > 0 && !a.due[0].exact && a.due[0].at <= a.last {
 		m := heap.Pop(&a.due).(*moment)
 		m.at = 0
 		heap.Push(&a.late, m)

@@ -72,6 +72,15 @@ func NewNetwork(seed uint64, l Link) *Network {
 	}
 }
 
+// AllowTies lets packets arrive in the same instant. Otherwise each packet arrives in a separate instant,
+// and its effects are complete before the next packet arrives. With ties, a cluster of hundreds of
+// nodes runs on all processors, but no run replays exactly. Call AllowTies before the first packet.
+func (n *Network) AllowTies() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.agenda.ties = true
+}
+
 // Host returns the host with this name. The first call creates the host, with its own
 // address, to which the name resolves.
 func (n *Network) Host(name string) *Host {

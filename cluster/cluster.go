@@ -65,9 +65,8 @@ type Cluster interface {
 	// Close.
 	Forget(name string) error
 	// Leave removes this node from the rosters of the other members. Until Close, the node continues to
-	// send requests, and to answer those of its region. Leave returns an error if gossip has not spread
-	// the goodbye within some seconds or before ctx is done. It also returns an error before Start and
-	// after Close. Further calls do nothing.
+	// send requests, and to answer those of its region. Leave takes at most a second. It returns an error if
+	// ctx is done before the goodbye is sent, before Start and after Close. Further calls do nothing.
 	Leave(ctx context.Context) error
 	// Close stops the cluster at once, without a goodbye, and waits for the goroutines of the cluster.
 	// Peer.Ask then returns ErrClosed.

@@ -122,9 +122,8 @@ func (d delegate) NotifyMerge(nodes []*memberlist.Node) error {
 
 // broadcast is a record that gossip spreads. A later broadcast about the same member replaces it.
 type broadcast struct {
-	name     string
-	message  []byte
-	finished func() // called when gossip has spread or replaced the broadcast; may be nil
+	name    string
+	message []byte
 }
 
 func (b *broadcast) Name() string { return b.name }
@@ -133,8 +132,4 @@ func (b *broadcast) Invalidates(memberlist.Broadcast) bool { return false } // m
 
 func (b *broadcast) Message() []byte { return b.message }
 
-func (b *broadcast) Finished() {
-	if b.finished != nil {
-		b.finished()
-	}
-}
+func (b *broadcast) Finished() {}

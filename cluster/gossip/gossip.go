@@ -171,11 +171,10 @@ func (g *Gossip) Join(addr string) error {
 	return err
 }
 
-// Spread sends a record to all members by gossip. finished, unless it is nil, is called when gossip has
-// sent the record to enough members, or when a later record of the same member replaces it.
-func (g *Gossip) Spread(r detect.Record, finished func()) {
+// Spread sends a record to all members by gossip.
+func (g *Gossip) Spread(r detect.Record) {
 	message := EncodeRecords([]detect.Record{r}, time.Now())
-	g.broadcasts.QueueBroadcast(&broadcast{name: r.Name, message: message, finished: finished})
+	g.broadcasts.QueueBroadcast(&broadcast{name: r.Name, message: message})
 }
 
 // Update sends the record of this node to all members.
@@ -185,13 +184,15 @@ func (g *Gossip) Update() {
 	_ = g.list.UpdateNode(time.Millisecond)
 }
 
-// SendNews sends the news that wait for the next round of gossip to a few random members at once: memberlist
-// adds news to each ping. It does not wait for the answers. A ping ends within half a second, as a probe
-// does, also after Stop.
-func (g *Gossip) SendNews() {
+// SendNews sends records to a few random members at once, and pings them: memberlist adds news that wait for
+// the next round of gossip to each ping. It does not wait for the answers. A ping ends within half a second,
+// as a probe does, also after Stop.
+func (g *Gossip) SendNews(records ...detect.Record) {
 	members := slices.DeleteFunc(g.list.Members(), func(n *memberlist.Node) bool { return n.Name == g.cfg.Name })
 	rand.Shuffle(len(members), func(i, k int) { members[i], members[k] = members[k], members[i] })
+	message := EncodeRecords(records, time.Now())
 	for _, n := range members[:min(newsNodes, len(members))] {
+		_ = g.list.SendBestEffort(n, message)
 		go func() { _, _ = g.list.Ping(n.Name, &net.UDPAddr{IP: n.Addr, Port: int(n.Port)}) }()
 	}
 }

@@ -413,7 +413,7 @@ func (g *gossipCluster) handleRecord(from string, b []byte) (answer []byte) {
 // in 2 of 100 cases. Without another path, that member would receive the announcement half a minute late.
 const (
 	announceTimes = 3
-	announceAgain = time.Second
+	announceAgain = 500 * time.Millisecond
 )
 
 // keepAnnouncing sends the record of this node after each change: over the connections to members,

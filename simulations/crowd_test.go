@@ -316,9 +316,10 @@ func playCrowd(t *testing.T, size int) {
 
 	deployed := c.running[:max(1, min(5, size/10))]
 	for _, m := range deployed {
+		within := time.Since(c.begun) + 20*time.Second
 		c.leave(m)
 		c.start(1)
-		c.awaitAgreement(20*time.Second, c.running)
+		c.awaitAgreement(within, c.running)
 	}
 	after("a restart in order, each", time.Since(c.begun)/time.Duration(len(deployed)), 5, busyMessages)
 	after("idle, at the end", c.awaitIdle(), 5, idleMessages)

@@ -115,9 +115,10 @@ func (g *Gossip) config() (*memberlist.Config, error) {
 const (
 	// After each gossipEvery, news are sent to gossipNodes members. This makes 16 packets a second; by
 	// default, memberlist sends 15, to 3 members each 200 ms. Few long rounds wake an idle node less often,
-	// and reach as many members. A member that leaves does not wait for a round: see SendNews.
-	gossipEvery = time.Second
-	gossipNodes = 16
+	// and reach as many members. But news must reach all of 1,000 members well before a roster counts a
+	// member as dead that gossip has not reported: with rounds of a second this took about five seconds.
+	gossipEvery = 500 * time.Millisecond
+	gossipNodes = 8
 	// newsNodes is the number of members to which SendNews sends.
 	newsNodes = 4
 	// After each probeEvery, each member probes another member. If many members see a crash, gossip detects

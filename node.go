@@ -82,8 +82,8 @@ func (n *Node) Ready() bool {
 // snapshots. This takes at most ten minutes, and ends if the store accepts nothing for a minute.
 //
 // Leave returns ctx.Err if ctx is done before the other members are notified, and ErrClosed if
-// Close is called first. It returns a different error if no member was notified within some seconds,
-// or if the snapshot was not written.
+// Close is called first. It returns a different error if the counts were not transferred in time, or if the
+// snapshot was not written.
 func (n *Node) Leave(ctx context.Context) error {
 	if n.env.Ended() {
 		return ErrClosed

@@ -69,6 +69,20 @@ func servingRecords(count int) (all []detect.Record) {
 	return all
 }
 
+// startDiallers starts a member named listener, and members that know no other member yet. set changes the
+// configuration of all of them.
+func startDiallers(t *testing.T, set func(*peersConfig)) (listener *testPeer, diallers []*peers) {
+	listener = startPeer(t, "listener", nil, set)
+	for i := range testenv.PickRace(8, 64) {
+		cfg := listener.cfg
+		cfg.Self.Name = fmt.Sprint("dialler-", i)
+		d := newPeers(cfg, &testHandler{})
+		t.Cleanup(d.close)
+		diallers = append(diallers, d)
+	}
+	return listener, diallers
+}
+
 func TestIdleConnectionTakesTwoGoroutines(t *testing.T) {
 	certificates := NewAuthority(t).Config(t)
 	for _, c := range []struct {
@@ -81,15 +95,8 @@ func TestIdleConnectionTakesTwoGoroutines(t *testing.T) {
 		{"Config.TLS", func(c *peersConfig) { c.TLS = certificates }, 26_000},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			count := testenv.PickRace(8, 64)
-			listener := startPeer(t, "listener", nil, c.set)
-			diallers := make([]*peers, count)
-			for i := range diallers {
-				cfg := listener.cfg
-				cfg.Self.Name = fmt.Sprint("dialler-", i)
-				diallers[i] = newPeers(cfg, &testHandler{})
-				defer diallers[i].close()
-			}
+			listener, diallers := startDiallers(t, c.set)
+			count := len(diallers)
 			before, goroutines, bytes := 0, runtime.NumGoroutine(), c.most+1
 			for round := range 4 { // the first round allocates stacks and tables that are not freed
 				for _, d := range diallers {
@@ -128,16 +135,10 @@ func TestIdleConnectionFreesBuffersOfLargeMessages(t *testing.T) {
 		{"Secrets", withSecret, 45_000},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			count := testenv.PickRace(8, 64)
-			listener := startPeer(t, "listener", nil, c.set)
-			diallers := make([]*peers, count)
-			for i := range diallers {
-				cfg := listener.cfg
-				cfg.Self.Name = fmt.Sprint("dialler-", i)
-				diallers[i] = newPeers(cfg, &testHandler{})
-				defer diallers[i].close()
-				diallers[i].set([]Member{listener.member()})
-				eventually(t, time.Minute, func() bool { return diallers[i].connections([]string{"listener"}).Direct[0] }, "not connected")
+			listener, diallers := startDiallers(t, c.set)
+			for _, d := range diallers {
+				d.set([]Member{listener.member()})
+				eventually(t, time.Minute, func() bool { return d.connections([]string{"listener"}).Direct[0] }, "not connected")
 			}
 			before := memoryInUse()
 			for _, d := range diallers {
@@ -149,7 +150,7 @@ func TestIdleConnectionFreesBuffersOfLargeMessages(t *testing.T) {
 			}
 			least := 1 << 30
 			eventually(t, time.Minute, func() bool {
-				least = min(least, (memoryInUse()-before)/count)
+				least = min(least, (memoryInUse()-before)/len(diallers))
 				return least <= c.most
 			}, "the buffers stay")
 			t.Logf("%d bytes are left of each connection", least)

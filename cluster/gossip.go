@@ -188,7 +188,12 @@ func (g *gossipCluster) prepare(ctx context.Context, bound net.Addr) (err error)
 }
 
 // step passes an event to the roster, and spreads and signals the change.
-func (g *gossipCluster) step(event func(*detect.Roster) detect.Change) {
+func (g *gossipCluster) step(event func(*detect.Roster) detect.Change) { g.stepFrom("", event) }
+
+// stepFrom is step for an event that a member has sent over a connection. In a large cluster, a record that is
+// new to the roster is passed on, whether it has arrived over a connection or by gossip: a member sends its own
+// record only to the few members that it is connected to, and gossip may have a queue of many seconds.
+func (g *gossipCluster) stepFrom(sender string, event func(*detect.Roster) detect.Change) {
 	g.mu.Lock()
 	c := event(g.roster)
 	g.mu.Unlock()
@@ -203,6 +208,9 @@ func (g *gossipCluster) step(event func(*detect.Roster) detect.Change) {
 	}
 	for _, r := range c.Spread {
 		g.gossip.Spread(r)
+	}
+	if len(c.Learned) > 0 && g.peers.isSparse() {
+		g.passing.add(sender, c.Learned...)
 	}
 }
 
@@ -375,9 +383,7 @@ func (g *gossipCluster) ownRecord() []byte {
 }
 
 // handleRecord merges a record that the member from has sent over a connection with this node. The record
-// is about a member or about this node. In a small cluster, a record about a third member is ignored. In a
-// large cluster, a record that changes the roster is also
-// passed on, because a member sends its record only to the few members that it is connected to. The
+// is about a member or about this node. In a small cluster, a record about a third member is ignored. The
 // answer, if any, is the tombstone of the member from, which does not know about its tombstone.
 func (g *gossipCluster) handleRecord(from string, b []byte) (answer []byte) {
 	now, isSparse := time.Now(), g.peers.isSparse()
@@ -388,17 +394,14 @@ func (g *gossipCluster) handleRecord(from string, b []byte) (answer []byte) {
 		return nil
 	}
 	changed := false
-	g.step(func(r *detect.Roster) detect.Change {
+	g.stepFrom(from, func(r *detect.Roster) detect.Change {
 		if tombstone, ok := r.Tombstone(records[0]); ok && !isPassedOn {
 			answer = gossip.EncodeRecords([]detect.Record{tombstone}, now)
 		}
 		c := r.Merge(records, now)
-		changed = c.Members && !c.Own
+		changed = len(c.Learned) > 0
 		return c
 	})
-	if changed && isSparse {
-		g.passing.add(records[0], from)
-	}
 	// A record about this node is a tombstone, which View must show before the next pong. In a large
 	// cluster the records of hundreds of members may arrive together, each from several members.
 	if changed && !isSparse || records[0].Name == g.cfg.Name {

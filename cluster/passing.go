@@ -15,26 +15,28 @@ import (
 const passPace = 50 * time.Millisecond
 
 // passing holds the records that this node passes on to the watched members, in a large cluster. Each
-// record has changed the roster, so the number of records is at most that of the roster.
+// record is new to the roster, so the number of records is at most that of the roster.
 type passing struct {
 	mu   sync.Mutex
 	due  map[string]passedRecord // keyed by the name of the member that the record is about
 	wake chan struct{}
 }
 
-// passedRecord is a record and the member that sent it to this node.
+// passedRecord is a record and the member that sent it to this node over a connection, if any.
 type passedRecord struct {
 	detect.Record
 	from string
 }
 
-// add adds a record that a member has sent. The latest record of a name is kept.
-func (p *passing) add(r detect.Record, from string) {
+// add adds records that a member has sent, or gossip if from is empty. The latest record of a name is kept.
+func (p *passing) add(from string, records ...detect.Record) {
 	p.mu.Lock()
 	if p.due == nil {
 		p.due = make(map[string]passedRecord)
 	}
-	p.due[r.Name] = passedRecord{r, from}
+	for _, r := range records {
+		p.due[r.Name] = passedRecord{r, from}
+	}
 	p.mu.Unlock()
 	signal(p.wake)
 }

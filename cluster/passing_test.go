@@ -13,6 +13,18 @@ import (
 	"github.com/weir-go/weir/cluster/detect"
 )
 
+// Without this, the way of a record over connections would end at the members to which gossip is faster.
+func TestRecordsFromGossipArePassedOn(t *testing.T) {
+	inCrowd(t, nil, func(t *testing.T, a, _ *testPeer, _ *cut) {
+		g := &gossipCluster{peers: a.peers, roster: detect.NewRoster(detect.Record{Name: "p00", Addr: "p00:1"}, time.Hour), passing: passing{wake: make(chan struct{}, 1)}}
+		x := detect.Record{Name: "x", Addr: "x:1", Born: 1}
+		g.step(func(r *detect.Roster) detect.Change { return r.RecordAlive(x, "x:1", time.Now()) })
+		require.Equal(t, []passedRecord{{x, ""}}, g.passing.takeAll())
+		g.stepFrom("p01", func(r *detect.Roster) detect.Change { return r.Merge([]detect.Record{x}, time.Now()) })
+		require.Empty(t, g.passing.takeAll(), "the record is not new")
+	})
+}
+
 // If records were not sent together, each record would be a separate message to each neighbor when
 // hundreds of members start.
 func TestPassedRecordsAreSentTogether(t *testing.T) {
@@ -45,7 +57,7 @@ func TestPassedRecordsAreSentTogether(t *testing.T) {
 				g := &gossipCluster{ctx: ctx, peers: a.peers, passing: passing{wake: make(chan struct{}, 1)}}
 				g.wg.Go(g.keepPassing)
 				for i := range 300 {
-					g.passing.add(detect.Record{Name: fmt.Sprint("m", i), Addr: "m:1", Born: 1}, "sender")
+					g.passing.add("sender", detect.Record{Name: fmt.Sprint("m", i), Addr: "m:1", Born: 1})
 					time.Sleep(c.pause)
 				}
 				time.Sleep(2 * passPace)

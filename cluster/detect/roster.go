@@ -13,6 +13,9 @@ const (
 	// unconfirmedTTL applies to a member, or a new epoch of a member, that only the roster of another
 	// node has reported. The member counts as dead if gossip does not report it as alive for this long.
 	unconfirmedTTL = 5 * time.Second
+	// reachedTTL is how long such a member counts as alive after Tick has found it on the side of this
+	// node. It is longer than the time from one Tick to the next.
+	reachedTTL = 15 * time.Second
 	// unansweredTTL is how long a member that gossip reports as alive stays in the roster without
 	// an answer to its tombstone. Tick checks it.
 	unansweredTTL = 5 * time.Second
@@ -86,6 +89,7 @@ func NewRoster(self Record, forget time.Duration) *Roster {
 type Change struct {
 	Members  bool     // the list of members has changed, or the state of a member
 	Spread   []Record // records to be sent to other members at once
+	Learned  []Record // records of other members that are new to this roster
 	Own      bool     // the record of this node has changed, and must be sent to all members
 	Rejected int      // number of members that were rejected, because the roster is full or new members arrive too fast
 }
@@ -95,6 +99,7 @@ func (c *Change) add(o Change) {
 	c.Own = c.Own || o.Own
 	c.Rejected += o.Rejected
 	c.Spread = append(c.Spread, o.Spread...)
+	c.Learned = append(c.Learned, o.Learned...)
 }
 
 // HasRoom reports whether the roster has a record of the name, or has room for a new member.
@@ -135,13 +140,13 @@ func (r *Roster) RecordAlive(rec Record, at string, now time.Time) Change {
 		}
 		e = &Entry{Record: rec}
 		r.entries[rec.Name], r.order = e, nil
-		c.Members = true
+		c.Members, c.Learned = true, append(c.Learned, rec)
 	case rec.compare(e.Record) > 0:
 		if e.IsGone() && !r.admit(now, &c) {
 			return c
 		}
 		e.Record, e.unanswered = rec, nil
-		c.Members = true
+		c.Members, c.Learned = true, append(c.Learned, rec)
 	case e.IsGone():
 		// Either the member does not know its tombstone and must answer, or the node
 		// that repeats the report does not know the tombstone.
@@ -185,7 +190,7 @@ func (r *Roster) Merge(records []Record, now time.Time) Change {
 				continue
 			}
 			r.entries[rec.Name], r.order = &Entry{Record: rec, dead: now.Add(unconfirmedTTL)}, nil
-			c.Members = c.Members || !rec.IsGone()
+			c.Members, c.Learned = c.Members || !rec.IsGone(), append(c.Learned, rec)
 		case rec.compare(e.Record) > 0:
 			if e.IsGone() && !rec.IsGone() && !r.admit(now, &c) {
 				continue
@@ -195,7 +200,7 @@ func (r *Roster) Merge(records []Record, now time.Time) Change {
 			if was.IsGone() && rec.IsGone() {
 				continue // another copy of the same tombstone, with a time that differs by some milliseconds
 			}
-			c.Members, e.unanswered = true, nil
+			c.Members, c.Learned, e.unanswered = true, append(c.Learned, rec), nil
 			switch {
 			case rec.IsGone():
 				if e.Alive && rec.Announced != Leaving {
@@ -314,6 +319,9 @@ func (r *Roster) Tick(before, now time.Time, onSide func(name string) bool) Chan
 			continue
 		case onSide(e.Name):
 			here++
+			if !e.Alive && e.dead.After(now) { // gossip has not reported it, but it answers members of this side
+				e.dead = now.Add(reachedTTL)
+			}
 		case !e.IsDead(now) || e.Announced != Joining:
 			missing++
 		}

@@ -33,6 +33,8 @@ func memberNames(r *Roster) (in []string) {
 
 func allOnSide(string) bool { return true }
 
+func onlySelf(name string) bool { return name == "a" }
+
 func onlyOnSide(side ...string) func(string) bool {
 	return func(name string) bool { return slices.Contains(side, name) }
 }
@@ -307,7 +309,7 @@ func TestUnconfirmedEpochCountsAsAliveForTTL(t *testing.T) {
 			alive := rec("x", 2)
 			alive.Epoch = 1
 			require.True(t, r.Merge([]Record{alive}, back).Members)
-			require.False(t, r.Tick(back, back.Add(unconfirmedTTL-1), allOnSide).Members)
+			require.False(t, r.Tick(back, back.Add(unconfirmedTTL-1), onlySelf).Members)
 			require.Contains(t, memberNames(r), "x")
 			require.False(t, r.entries["x"].IsDead(back.Add(unconfirmedTTL-1)))
 			require.False(t, r.Merge([]Record{alive}, back.Add(unconfirmedTTL-1)).Members, "the same record")
@@ -379,6 +381,55 @@ func TestUnconfirmedMemberCountsAsDeadAfterTTL(t *testing.T) {
 	require.True(t, r.entries["b"].IsDead(dawn.Add(unconfirmedTTL)))
 	require.True(t, r.RecordAlive(rec("b", 2), "", dawn.Add(unconfirmedTTL)).Members)
 	require.False(t, r.entries["b"].IsDead(dawn.Add(unconfirmedTTL)))
+}
+
+// Gossip may report a new member half a minute late, if hundreds of members have just started.
+func TestUnconfirmedMemberCountsAsAliveWhileItIsOnSide(t *testing.T) {
+	r := rosterOf("a")
+	r.Merge([]Record{rec("b", 2)}, dawn)
+	now := dawn
+	for _, pace := range []time.Duration{time.Second, time.Second, 10 * time.Second, 10 * time.Second} {
+		before := now
+		now = now.Add(pace)
+		require.False(t, r.Tick(before, now, allOnSide).Members)
+		require.False(t, r.entries["b"].IsDead(now))
+	}
+	require.False(t, r.Tick(now, now.Add(reachedTTL-1), onlySelf).Members)
+	require.True(t, r.Tick(now, now.Add(reachedTTL), onlySelf).Members, "no member of this side reaches it")
+	require.True(t, r.entries["b"].IsDead(now.Add(reachedTTL)))
+
+	r.RecordAlive(rec("b", 2), "", now)
+	r.RecordDeath("b", now)
+	r.Tick(now, now.Add(time.Second), allOnSide)
+	require.True(t, r.entries["b"].IsDead(now.Add(time.Second)), "gossip has reported its death")
+}
+
+// In a large cluster, a record travels over the connections of each member to which it is new.
+func TestRecordIsLearnedOnce(t *testing.T) {
+	older, newer := rec("b", 2), rec("b", 2)
+	newer.Turn = 1
+	gone := newer
+	gone.Gone = dawn
+	later := gone
+	later.Gone = dawn.Add(time.Millisecond)
+	self := rec("a", 1)
+	self.Gone = dawn
+	for name, learn := range map[string]func(*Roster, Record) Change{
+		"by gossip":         func(r *Roster, m Record) Change { return r.RecordAlive(m, "", dawn) },
+		"over a connection": func(r *Roster, m Record) Change { return r.Merge([]Record{m}, dawn) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := rosterOf("a")
+			require.Equal(t, []Record{older}, learn(r, older).Learned)
+			require.Empty(t, learn(r, older).Learned)
+			require.Equal(t, []Record{newer}, learn(r, newer).Learned)
+			require.Empty(t, learn(r, older).Learned)
+			require.Equal(t, []Record{gone}, r.Merge([]Record{gone}, dawn).Learned)
+			require.Empty(t, r.Merge([]Record{later}, dawn).Learned, "another copy of the tombstone")
+			require.Empty(t, r.Merge([]Record{self}, dawn).Learned, "the record of this node")
+			require.Empty(t, learn(r, newer).Learned)
+		})
+	}
 }
 
 func TestForgetRefusesLivingAndUnknownMembers(t *testing.T) {

@@ -235,33 +235,41 @@ func (v *View) OnSide(name string) bool {
 	return ok && v.Members[i].State != Missing && v.Members[i].State != Dead
 }
 
-// NewView returns the view of the node self at the time now. The function connections returns the
-// connections among the named members, and the function peer returns the Peer of another member. NewView is for
-// implementations of Cluster. They must set the field Ended of the result to nil unless Config.ForgetRefused
-// is set.
-func NewView(self string, now time.Time, roster []detect.Entry, connections func(names []string) detect.Connections, peer func(name string) Peer) *View {
-	v := &View{Members: make([]Member, len(roster)), Self: -1}
-	names := make([]string, len(roster))
+// RosterMembers returns the members of a roster, sorted by name. A member is Dead at the time now, or in the state
+// that it has announced. Peer is nil.
+func RosterMembers(roster []detect.Entry, now time.Time) []Member {
+	members := make([]Member, len(roster))
 	for i, e := range roster {
-		if v.Members[i], names[i] = memberOf(e.Record), e.Name; e.Name == self {
+		if members[i] = memberOf(e.Record); e.IsDead(now) {
+			members[i].State = Dead
+		}
+	}
+	return members
+}
+
+// NewView returns the view of the node self. members is the result of RosterMembers with the Peers of the
+// other members; NewView may keep the slice, which must not be modified later. The function connections returns
+// the connections among the named members. NewView is for implementations of Cluster. They must set the field
+// Ended of the result to nil unless Config.ForgetRefused is set.
+func NewView(self string, members []Member, connections func(names []string) detect.Connections) *View {
+	v := &View{Members: members, Self: -1}
+	names := make([]string, len(members))
+	for i, m := range members {
+		if names[i] = m.Name; m.Name == self {
 			v.Self = i
 		}
 	}
 	c := connections(names)
 	v.Connected, v.Direct, v.Stalled, v.Ended = c.Connected, c.Direct, c.Stalled, c.Ended
-	side := v.Side()
-	for i := range v.Members {
-		if i == v.Self {
+	isCopy := false
+	for i, m := range members {
+		if i == v.Self || c.Side[i] || m.State == Dead {
 			continue
 		}
-		m := &v.Members[i]
-		m.Peer = peer(m.Name)
-		switch {
-		case roster[i].IsDead(now):
-			m.State = Dead
-		case !side[i]:
-			m.State = Missing
+		if !isCopy {
+			v.Members, isCopy = slices.Clone(members), true
 		}
+		v.Members[i].State = Missing
 	}
 	return v
 }

@@ -33,18 +33,13 @@ func TestMemberWithoutConnectionTakesAtMost2KB(t *testing.T) {
 			all = all[part:]
 		}
 		inRoster, now := memoryInUse(), time.Now()
-		var members []Member
-		for _, e := range roster.Members() {
-			if e.Name != "self" {
-				members = append(members, memberOf(e.Record))
-			}
-		}
-		require.Equal(t, count, len(members))
+		members := RosterMembers(roster.Members(), now)
+		require.Equal(t, count+1, len(members))
 		p.set(members)
 		synctest.Wait()
-		members = nil
+		addPeers(p, members)
 		inPeers := memoryInUse()
-		v := NewView("self", now, roster.Members(), p.connections, p.peer)
+		v := NewView("self", members, p.connections)
 		inView := memoryInUse()
 		watched := len(p.watched)
 		t.Logf("bytes for each of %d members: %d in the roster, %d for the link and the table, %d in the view; %d are watched",

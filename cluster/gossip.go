@@ -57,15 +57,17 @@ type gossipCluster struct {
 	mux     *mux
 	gossip  *gossip.Gossip
 
-	// mu guards roster and joined. It is never held while waiting or while memberlist is called.
-	mu     sync.Mutex
-	roster *detect.Roster
-	joined joinOutcome
+	// mu guards the fields below it. It is never held while waiting or while memberlist is called.
+	mu      sync.Mutex
+	roster  *detect.Roster
+	version uint64 // incremented when the members of the roster change
+	joined  joinOutcome
 
 	answered map[string]bool // the entries of Join that have led to a member; owned by keepJoining
 	own      map[string]bool // the addresses that logOwnAddress has logged; owned by keepJoining
 
-	viewing  sync.Mutex // serializes refresh; no lock is held when it is taken
+	viewing  sync.Mutex  // serializes refresh; no lock is held when it is taken
+	shown    shownRoster // guarded by viewing
 	view     atomic.Pointer[View]
 	wake     chan struct{} // signals that the view may have changed
 	announce chan struct{} // signals that the record of this node has changed
@@ -196,6 +198,9 @@ func (g *gossipCluster) step(event func(*detect.Roster) detect.Change) { g.stepF
 func (g *gossipCluster) stepFrom(sender string, event func(*detect.Roster) detect.Change) {
 	g.mu.Lock()
 	c := event(g.roster)
+	if c.Members {
+		g.version++
+	}
 	g.mu.Unlock()
 	if c.Rejected > 0 {
 		g.mux.gossiped.addAll(gossip.ReasonMembers, c.Rejected, nil, gossip.ErrFull)
@@ -314,26 +319,23 @@ func (g *gossipCluster) revive() {
 	g.gossip.Report(connected)
 }
 
+// shownRoster is the part of a view that depends on the roster alone. Most views differ from the view before in
+// connections only, so that refresh builds a shownRoster only when the roster has changed.
+type shownRoster struct {
+	members []Member  // the result of RosterMembers, with Peers
+	version uint64    // of the roster
+	until   time.Time // when the next unconfirmed member counts as dead; zero if there is none
+}
+
 // refresh builds a new view, and stores the new view if it differs from the current view. The result is
 // the current view.
 func (g *gossipCluster) refresh() *View {
 	g.viewing.Lock()
 	defer g.viewing.Unlock()
-	now := time.Now()
-	entries := g.members()
-	others := make([]Member, 0, len(entries))
-	for _, e := range entries {
-		if e.Name == g.cfg.Name {
-			continue
-		}
-		m := memberOf(e.Record)
-		if e.IsDead(now) {
-			m.State = Dead
-		}
-		others = append(others, m)
+	if !g.showRoster(time.Now()) {
+		g.peers.set(g.shown.members)
 	}
-	g.peers.set(others)
-	v := NewView(g.cfg.Name, now, entries, g.peers.connections, g.peers.peer)
+	v := NewView(g.cfg.Name, g.shown.members, g.peers.connections)
 	if !g.cfg.ForgetRefused {
 		v.Ended = nil
 	}
@@ -348,6 +350,29 @@ func (g *gossipCluster) refresh() *View {
 	}
 	g.view.Store(v)
 	return v
+}
+
+// showRoster passes the roster to g.shown and to the peers if the roster has changed, and reports whether it has.
+func (g *gossipCluster) showRoster(now time.Time) (changed bool) {
+	g.mu.Lock()
+	version := g.version
+	if g.shown.members != nil && g.shown.version == version && (g.shown.until.IsZero() || now.Before(g.shown.until)) {
+		g.mu.Unlock()
+		return false
+	}
+	roster := g.roster.Members()
+	g.mu.Unlock()
+	g.shown = shownRoster{members: RosterMembers(roster, now), version: version}
+	for _, e := range roster {
+		if dies := e.DiesAt(now); !dies.IsZero() && (g.shown.until.IsZero() || dies.Before(g.shown.until)) {
+			g.shown.until = dies
+		}
+	}
+	g.peers.set(g.shown.members)
+	for i, m := range g.shown.members {
+		g.shown.members[i].Peer = g.peers.peer(m.Name)
+	}
+	return true
 }
 
 // members returns the roster.
@@ -410,10 +435,11 @@ func (g *gossipCluster) handleRecord(from string, b []byte) (answer []byte) {
 	return answer
 }
 
-// Each announcement is gossiped announceTimes times, at intervals of announceAgain: at the pace of gossip,
-// because a later announcement replaces an earlier one that waits for the next round. Gossip goes to random
-// members: in a cluster of five, an announcement that was gossiped a single time did not reach a member
-// in 2 of 100 cases. Without another path, that member would receive the announcement half a minute late.
+// In a small cluster, each announcement is gossiped announceTimes times, at intervals of announceAgain: at the
+// pace of gossip, because a later announcement replaces an earlier one that waits for the next round. Gossip goes
+// to random members: in a cluster of five, an announcement that was gossiped a single time did not reach a member
+// in 2 of 100 cases. Without another path, that member would receive the announcement half a minute late. In a
+// large cluster, members also pass announcements on over connections.
 const (
 	announceTimes = 3
 	announceAgain = 500 * time.Millisecond
@@ -429,7 +455,9 @@ func (g *gossipCluster) keepAnnouncing() {
 		case <-g.ctx.Done():
 			return
 		case <-g.announce:
-			times = announceTimes
+			if times = announceTimes; g.peers.isSparse() {
+				times = 1
+			}
 			g.peers.sendOwnRecord()
 		case <-again.C:
 		}
@@ -481,6 +509,7 @@ func (g *gossipCluster) Leave(ctx context.Context) error {
 	}
 	g.mu.Lock()
 	c := g.roster.Leave(time.Now())
+	g.version++
 	g.mu.Unlock()
 	signal(g.wake)
 	signal(g.announce)

@@ -19,21 +19,27 @@ func BenchmarkRosterOfThousandMembers(b *testing.B) {
 	for i, record := range servingRecords(999) {
 		r.RecordAlive(record, record.Addr, now.Add(time.Duration(i)*time.Second))
 	}
-	refresh := func() {
-		entries := r.Members()
-		others := make([]Member, 0, len(entries))
-		for _, e := range entries {
-			if e.Name != "self" {
-				others = append(others, memberOf(e.Record))
-			}
-		}
-		p.set(others)
-		NewView("self", now, entries, p.connections, p.peer)
+	var members []Member
+	showRoster := func() {
+		members = RosterMembers(r.Members(), now)
+		p.set(members)
+		addPeers(p, members)
 	}
-	refresh()
-	b.Run("view", func(b *testing.B) {
+	refresh := func() {
+		p.set(members)
+		NewView("self", members, p.connections)
+	}
+	showRoster()
+	b.Run("connections", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
+			refresh()
+		}
+	})
+	b.Run("roster", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			showRoster()
 			refresh()
 		}
 	})
@@ -43,4 +49,11 @@ func BenchmarkRosterOfThousandMembers(b *testing.B) {
 			p.stats()
 		}
 	})
+}
+
+// addPeers sets the field Peer of members.
+func addPeers(p *peers, members []Member) {
+	for i, m := range members {
+		members[i].Peer = p.peer(m.Name)
+	}
 }

@@ -81,19 +81,18 @@ func (h *held) takeAll() [][]byte {
 // copyState copies the state of the member from the table. If the state has changed, the keeper or the
 // waiting asks are woken. The caller must hold peers.mu.
 func (l *link) copyState(t *detect.Connectivity) {
-	watched, chosen := t.IsWatched(l.name)
-	l.chosen.Store(chosen)
-	if !watched && l.watched.Load() && l.session.Load() != nil {
+	s := t.ContactState(l.name)
+	l.chosen.Store(s.Chosen)
+	if !s.Watched && l.watched.Load() && l.session.Load() != nil {
 		l.markUsed() // before a caller or the keeper can read watched, so that the keeper keeps the connection
 	}
-	if l.watched.Swap(watched) != watched {
-		if delete(l.peers.watched, l); watched {
+	if l.watched.Swap(s.Watched) != s.Watched {
+		if delete(l.peers.watched, l); s.Watched {
 			l.peers.watched[l] = true
 		}
 		l.post(eventArranged)
 	}
-	stalled, connected := t.IsStalled(l.name), t.IsConnected(l.name)
-	if wasStalled, wasConnected := l.stalled.Swap(stalled), l.connected.Swap(connected); wasStalled != stalled || wasConnected != connected {
+	if wasStalled, wasConnected := l.stalled.Swap(s.Stalled), l.connected.Swap(s.Connected); wasStalled != s.Stalled || wasConnected != s.Connected {
 		l.opened.wake()
 	}
 }

@@ -84,6 +84,9 @@ type peers struct {
 	keeper keeper
 
 	mu      sync.Mutex // never held while waiting
+	members []Member   // the argument of the last call of set
+	names   []string   // the sorted names of members and of this node
+	living  int        // number of members that are not dead, including this node
 	links   map[string]*link
 	watched map[*link]bool        // links to the members that this node watches
 	conns   map[net.Conn]caller   // accepted connections
@@ -186,7 +189,7 @@ func (p *peers) dueRows(l *link, f *detect.Feed, now time.Time) (rows []detect.R
 }
 
 // set replaces the members. New members get links. The connections to members that are gone, or have a
-// new address, are closed. The slice is not modified.
+// new address, are closed. The slice must not be modified later, apart from the field Peer.
 func (p *peers) set(members []Member) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -194,11 +197,29 @@ func (p *peers) set(members []Member) {
 		return
 	}
 	version := p.table.Version()
-	names, addrs, living := make([]string, len(members)), make(map[string]string, len(members)), 1
+	if !slices.EqualFunc(members, p.members, needSameLink) {
+		p.replaceMembers(members)
+	}
+	p.table.Arrange(p.names, p.living, time.Now())
+	for _, l := range p.links {
+		l.copyState(p.table)
+	}
+	p.spreadSince(version)
+}
+
+// needSameLink reports whether the links to two members are equal.
+func needSameLink(a, b Member) bool {
+	return a.Name == b.Name && a.Addr == b.Addr && (a.State == Dead) == (b.State == Dead)
+}
+
+// replaceMembers is the part of set that a change of the members needs. The caller must hold p.mu.
+func (p *peers) replaceMembers(members []Member) {
+	names, addrs := make([]string, len(members), len(members)+1), make(map[string]string, len(members))
+	p.members, p.living = members, 1
 	for i, m := range members {
 		names[i], addrs[m.Name] = m.Name, m.Addr
 		if m.State != Dead && m.Name != p.cfg.Self.Name {
-			living++
+			p.living++
 		}
 	}
 	for name, l := range p.links {
@@ -218,7 +239,7 @@ func (p *peers) set(members []Member) {
 	p.table.SetMembers(names)
 	names = append(names, p.cfg.Self.Name)
 	slices.Sort(names)
-	p.table.Arrange(slices.Compact(names), living, time.Now())
+	p.names = slices.Compact(names)
 	for _, m := range members {
 		l, dead := p.links[m.Name], m.State == Dead
 		switch {
@@ -227,15 +248,10 @@ func (p *peers) set(members []Member) {
 			l = newLink(p, m.Name, m.Addr)
 			l.dead.Store(dead)
 			p.links[m.Name] = l
-			l.copyState(p.table)
 		case l.dead.Swap(dead) && !dead:
 			l.post(eventAlive)
 		}
 	}
-	for _, l := range p.links {
-		l.copyState(p.table)
-	}
-	p.spreadSince(version)
 }
 
 // sendOwnRecord sends the record of this node over the connections of all links that do not rest.

@@ -114,7 +114,13 @@ func (m *member) updateView() {
 		}
 	}
 	m.table.Arrange(names, living, now)
-	v := cluster.NewView(m.name, now, roster, m.table.Connections, func(name string) cluster.Peer { return m.peers[name] })
+	members := cluster.RosterMembers(roster, now)
+	for i, o := range members {
+		if p := m.peers[o.Name]; p != nil {
+			members[i].Peer = p
+		}
+	}
+	v := cluster.NewView(m.name, members, m.table.Connections)
 	if !m.config.ForgetRefused {
 		v.Ended = nil
 	}

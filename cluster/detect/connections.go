@@ -9,6 +9,7 @@ type Connections struct {
 	// reports only connections to members that it watches.
 	Connected [][]int
 	Direct    []bool // Direct[j]: this node is connected to member j, presumes so, or is member j
+	Side      []bool // Side[j]: member j is on the side of this node: the function Side returns this for Direct and Connected
 	Stalled   []bool // Stalled[j]: this node is connected to member j, which has stalled
 	// Ended[j]: member j is not on the side of this node, and its host refuses the connections of members
 	// of this side: of all of them or, in a large cluster, of at least one while no member of this side
@@ -19,40 +20,55 @@ type Connections struct {
 // Connections returns the reported connections between the members with these names.
 func (c *Connectivity) Connections(names []string) Connections {
 	n, o := len(names), c.order
-	connected := c.connected
-	if !slices.Equal(names, o.names) {
+	connected, contactOf := c.connected, func(i int) *contact { return c.members[names[i]] }
+	if slices.Equal(names, o.names) {
+		contacts := c.contacts()
+		contactOf = func(i int) *contact { return contacts[i] }
+	} else {
 		o = newOrder(names)
 		connected = func(r *heldRow) []int { return o.indexes(r.Connected) }
 	}
-	result := Connections{make([][]int, n), make([]bool, n), make([]bool, n), make([]bool, n)}
+	result := Connections{make([][]int, n), make([]bool, n), nil, make([]bool, n), make([]bool, n)}
 	rows := make([]*heldRow, n)
 	for i, id := range o.ids {
 		if rows[i] = c.rows[id]; rows[i] != nil {
 			result.Connected[i] = connected(rows[i])
 		}
-		result.Direct[i] = id == c.id || c.IsConnected(names[i])
-		result.Stalled[i] = c.IsStalled(names[i])
+		m := contactOf(i)
+		result.Direct[i] = id == c.id || m != nil && m.isConnected()
+		result.Stalled[i] = m != nil && m.stalled && m.isConnected()
 	}
-	refusals, silences, size := make([]int, n), make([]int, n), 0
-	side := Side(result.Direct, result.Connected)
-	for i, on := range side {
+	result.Side = Side(result.Direct, result.Connected)
+	size := 0
+	var refusals, silences map[int]int
+	for i, on := range result.Side {
 		if !on {
 			continue
 		}
 		if size++; rows[i] == nil {
 			continue
 		}
-		for _, j := range o.indexes(rows[i].Refused) {
-			refusals[j]++
-		}
-		for _, j := range o.indexes(rows[i].Silent) {
-			silences[j]++
-		}
+		refusals = o.count(refusals, rows[i].Refused)
+		silences = o.count(silences, rows[i].Silent)
 	}
 	for j, n := range refusals {
-		result.Ended[j] = !side[j] && n > 0 && (n == size || c.sparse && silences[j] == 0)
+		result.Ended[j] = !result.Side[j] && (n == size || c.sparse && silences[j] == 0)
 	}
 	return result
+}
+
+// count increments the counts of the members with the given ids. The counts are keyed by index, and may be nil.
+func (o *order) count(counts map[int]int, ids []uint64) map[int]int {
+	if len(ids) == 0 {
+		return counts
+	}
+	if counts == nil {
+		counts = make(map[int]int)
+	}
+	for _, i := range o.indexes(ids) {
+		counts[i]++
+	}
+	return counts
 }
 
 // indexes returns the indexes of the members with the given ids, in ascending order. It skips ids that are
@@ -74,17 +90,14 @@ func (o *order) indexes(ids []uint64) []int {
 // Side reports for each member whether direct contains the member, or a chain of connections leads
 // from a member of direct to it.
 func Side(direct []bool, connected [][]int) []bool {
-	side := slices.Clone(direct)
-	var queue []int
+	side, queue := slices.Clone(direct), make([]int, 0, len(direct))
 	for i, on := range side {
 		if on {
 			queue = append(queue, i)
 		}
 	}
-	for len(queue) > 0 {
-		i := queue[0]
-		queue = queue[1:]
-		for _, j := range connected[i] {
+	for k := 0; k < len(queue); k++ {
+		for _, j := range connected[queue[k]] {
 			if !side[j] {
 				side[j] = true
 				queue = append(queue, j)

@@ -122,7 +122,7 @@ func (c *Connectivity) SetMembers(names []string) (grown bool) {
 		}
 		next[name], ids[MemberID(name)] = m, true
 	}
-	c.members, c.ids = next, ids
+	c.members, c.ids, c.order.contacts = next, ids, nil
 	c.updateRow()
 	c.dropStrangers()
 	return grown

@@ -296,6 +296,15 @@ func (r *Roster) Forget(name string, now time.Time) (Change, error) {
 // IsDead reports whether the member counts as dead.
 func (e *Entry) IsDead(now time.Time) bool { return !e.Alive && !now.Before(e.dead) }
 
+// DiesAt returns the time after now at which the member counts as dead unless gossip reports it as alive. It
+// returns the zero time if there is none.
+func (e *Entry) DiesAt(now time.Time) time.Time {
+	if e.Alive || !e.dead.After(now) {
+		return time.Time{}
+	}
+	return e.dead
+}
+
 // Tick forgets dead members, and members that have not answered their tombstones, and drops old
 // tombstones. The argument before is the time of the previous Tick. onSide reports whether a member is
 // on the side of this node. It must report true for this node.

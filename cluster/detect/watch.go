@@ -47,11 +47,15 @@ const (
 
 // order is a sorted roster and its cycles. Connectivity.order is the roster of the last call of Arrange.
 type order struct {
-	number uint64 // identifies the order: rows of members that have left do not keep it in memory
-	names  []string
-	ids    []uint64       // the MemberIDs of names
-	index  map[uint64]int // keyed by MemberID
-	cycles [][]int        // for each cycle, the indexes of the other members in its order, from the first after this node; nil until needed
+	number   uint64 // identifies the order: rows of members that have left do not keep it in memory
+	names    []string
+	ids      []uint64       // the MemberIDs of names
+	index    map[uint64]int // keyed by MemberID
+	cycles   [][]int        // for each cycle, the indexes of the other members in its order, from the first after this node; nil until needed
+	contacts []*contact     // the result of Connectivity.contacts; nil after each change of Connectivity.members
+	// side is the result of Connectivity.side for the rows of sideVersion, which is 0 before the first result.
+	side        []bool
+	sideVersion uint64
 }
 
 // newOrder returns the order of the members with these names.
@@ -109,15 +113,15 @@ func (c *Connectivity) Arrange(names []string, living int, now time.Time) {
 		c.order.number = number
 	}
 	c.sparse = living > smallCluster || len(names) > maxSmall
-	side := c.side()
-	for _, m := range c.members {
-		m.reached, m.chosen = false, !c.sparse
-		m.presumed = m.presumed || c.sparse && !m.connected && m.disconnectedAt.IsZero()
-	}
+	contacts, side := c.contacts(), c.side()
 	size := 0
-	for i, on := range side {
-		if m := c.members[c.order.names[i]]; on && m != nil {
-			m.reached = true
+	for i, m := range contacts {
+		if m == nil {
+			continue
+		}
+		m.reached, m.chosen = i < len(side) && side[i], !c.sparse
+		m.presumed = m.presumed || c.sparse && !m.connected && m.disconnectedAt.IsZero()
+		if m.reached {
 			size++
 		}
 	}
@@ -128,60 +132,86 @@ func (c *Connectivity) Arrange(names []string, living int, now time.Time) {
 		c.choose(size < smallSide && 2*size < len(names))
 	}
 	changed := false
-	for _, m := range c.members {
-		changed = m.arrange(now) || changed
+	for _, m := range contacts {
+		changed = m != nil && m.arrange(now) || changed
 	}
 	if changed {
 		c.updateRow()
 	}
 }
 
+// contacts returns all contacts: first those of the members in c.order, with nil for this node.
+func (c *Connectivity) contacts() []*contact {
+	if c.order.contacts != nil {
+		return c.order.contacts
+	}
+	all := make([]*contact, len(c.order.names), len(c.members)+1)
+	for i, name := range c.order.names {
+		all[i] = c.members[name]
+	}
+	for name, m := range c.members {
+		if _, known := c.order.index[MemberID(name)]; !known {
+			all = append(all, m)
+		}
+	}
+	c.order.contacts = all
+	return all
+}
+
 // side reports for each member of the roster whether this node reaches it over the connections in
-// the rows.
+// the rows. The result must not be modified.
 func (c *Connectivity) side() []bool {
-	side := make([]bool, len(c.order.names))
-	var queue []int
+	o := c.order
+	if o.sideVersion == c.version {
+		return o.side
+	}
+	o.side, o.sideVersion = make([]bool, len(o.names)), c.version
+	queue := make([]int, 0, len(o.names))
 	reach := func(members []int) {
 		for _, i := range members {
-			if !side[i] {
-				side[i] = true
+			if !o.side[i] {
+				o.side[i] = true
 				queue = append(queue, i)
 			}
 		}
 	}
-	if i, known := c.order.index[c.id]; known {
-		side[i] = true
+	if i, known := o.index[c.id]; known {
+		o.side[i] = true
 	}
 	reach(c.connected(c.rows[c.id]))
 	for k := 0; k < len(queue); k++ {
-		if r := c.rows[c.order.ids[queue[k]]]; r != nil {
+		if r := c.rows[o.ids[queue[k]]]; r != nil {
 			reach(c.connected(r))
 		}
 	}
-	return side
+	return o.side
 }
 
 // choose chooses the members that this node watches in a large cluster. The argument small reports
 // whether the side of this node is small (smallSide).
 func (c *Connectivity) choose(small bool) {
+	contacts := c.contacts()
 	for _, cycle := range c.order.cycles {
-		backwards := slices.Clone(cycle)
-		slices.Reverse(backwards)
-		for _, members := range [][]int{cycle, backwards} {
-			tried := 0
-			for k, i := range members {
-				m := c.members[c.order.names[i]]
-				if m == nil || k > 0 && !m.reached && !small {
-					continue
-				}
-				m.chosen = true
-				if m.connected || m.presumed && (m.reached || small) {
-					break
-				}
-				if tried++; tried > maxTried {
-					break
-				}
-			}
+		c.chooseFrom(contacts, len(cycle), func(k int) int { return cycle[k] }, small)
+		c.chooseFrom(contacts, len(cycle), func(k int) int { return cycle[len(cycle)-1-k] }, small)
+	}
+}
+
+// chooseFrom chooses members in one direction of a cycle of n members. The function at returns the index of
+// member k.
+func (c *Connectivity) chooseFrom(contacts []*contact, n int, at func(k int) int, small bool) {
+	tried := 0
+	for k := range n {
+		m := contacts[at(k)]
+		if m == nil || k > 0 && !m.reached && !small {
+			continue
+		}
+		m.chosen = true
+		if m.connected || m.presumed && (m.reached || small) {
+			return
+		}
+		if tried++; tried > maxTried {
+			return
 		}
 	}
 }
@@ -233,6 +263,18 @@ func (c *Connectivity) RecordWatcher(name string, now time.Time) (changed bool) 
 	}
 	m.returns = now.Add(returnTime)
 	return !m.watched
+}
+
+// ContactState is the state of a member, as IsWatched, IsConnected and IsStalled report it.
+type ContactState struct{ Watched, Chosen, Connected, Stalled bool }
+
+// ContactState returns the state of a member.
+func (c *Connectivity) ContactState(name string) (s ContactState) {
+	if m := c.members[name]; m != nil {
+		connected := m.isConnected()
+		s = ContactState{m.watched, m.chosen, connected, m.stalled && connected}
+	}
+	return s
 }
 
 // Examine records that a member has left a ping unanswered since the given time. If this node does not

@@ -198,21 +198,26 @@ func (c *crowd) awaitAgreement(most time.Duration, sides ...[]*crowdMember) time
 // disagreement returns a difference between the serving members in the view of m and the
 // members of its side.
 func disagreement(m *crowdMember, side []*crowdMember) string {
-	in := make(map[string]bool, len(side))
+	missing := make(map[string]bool, len(side))
 	for _, other := range side {
-		in[other.name+"-1"] = true
+		missing[other.name+"-1"] = true
 	}
-	n := 0
+	states := make(map[string]cluster.State)
 	for _, other := range m.View().Members {
-		if other.State != cluster.Serving {
-			continue
-		}
-		if n++; !in[other.Name] {
+		switch {
+		case other.State != cluster.Serving:
+			states[other.Name] = other.State
+		case !missing[other.Name]:
 			return fmt.Sprintf("%s has %s as serving", m.name, other.Name)
+		default:
+			delete(missing, other.Name)
 		}
 	}
-	if n != len(side) {
-		return fmt.Sprintf("%s has %d members as serving, of %d", m.name, n, len(side))
+	for name := range missing {
+		if s, known := states[name]; known {
+			return fmt.Sprintf("%s has %s as %v, and %d members in all not as serving", m.name, name, s, len(missing))
+		}
+		return fmt.Sprintf("%s does not know %s, and has %d members in all not as serving", m.name, name, len(missing))
 	}
 	return ""
 }
@@ -328,10 +333,11 @@ func playCrowd(t *testing.T, size int) {
 
 	deployed := c.running[:max(1, min(5, size/10))]
 	for _, m := range deployed {
-		within := time.Since(c.begun) + 20*time.Second
+		begun := time.Now()
 		c.leave(m)
 		c.start(1)
-		c.awaitAgreement(within, c.running)
+		c.awaitAgreement(begun.Sub(c.begun)+20*time.Second, c.running)
+		t.Logf("a restart in order takes %v", time.Since(begun))
 	}
 	after("a restart in order, each", time.Since(c.begun)/time.Duration(len(deployed)), 5, busyMessages)
 	after("idle, at the end", c.awaitIdle(), 5, idleMessages)

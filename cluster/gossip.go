@@ -154,6 +154,7 @@ func (g *gossipCluster) open(ctx context.Context, h Handler) error {
 		Log:          g.log,
 		Changed:      g.signalChange,
 		OwnRecord:    g.ownRecord,
+		FreshRecords: g.freshRecords,
 		HandleRecord: g.handleRecord,
 		Replaced:     g.handleReplaced,
 	}, h)
@@ -215,7 +216,7 @@ func (g *gossipCluster) stepFrom(sender string, event func(*detect.Roster) detec
 		g.gossip.Spread(r)
 	}
 	if len(c.Learned) > 0 && g.peers.isSparse() {
-		g.passing.add(sender, c.Learned...)
+		g.passing.add(sender, time.Now(), c.Learned...)
 	}
 }
 
@@ -405,6 +406,14 @@ func (g *gossipCluster) ownRecord() []byte {
 	self := g.roster.Self()
 	g.mu.Unlock()
 	return gossip.EncodeRecords([]detect.Record{self}, time.Now())
+}
+
+// freshRecords returns the encoded records for a member that this node begins to watch.
+func (g *gossipCluster) freshRecords(to string) [][]byte {
+	if !g.peers.isSparse() {
+		return nil
+	}
+	return g.passing.freshRecords(to, time.Now())
 }
 
 // handleRecord merges a record that the member from has sent over a connection with this node. The record

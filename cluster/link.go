@@ -442,6 +442,7 @@ func (u *upkeep) replaceSession(d dialOutcome) {
 	u.peers.wg.Go(func() { next.readUntilEnd(func() { u.post(eventEnded) }) })
 	u.s.introduce() // before the ping, so that a tombstone comes before the pong
 	u.pingAt(u.begun)
+	u.sendFreshRecords()
 	u.sendRows()
 	u.makeReady()
 }

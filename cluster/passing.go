@@ -1,8 +1,6 @@
 package cluster
 
 import (
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -10,56 +8,97 @@ import (
 	"github.com/weir-go/weir/cluster/gossip"
 )
 
-// passPace is the minimum time between two calls of passOn. If hundreds of members start at the same
-// time, this node may receive the same record from several members.
-const passPace = 50 * time.Millisecond
+const (
+	// passPace is the minimum time between two calls of passOn. If hundreds of members start at the same
+	// time, this node may receive the same record from several members. In a cluster of more than 250 members,
+	// the pace is that of refreshes, because records then arrive all the time for a second or more.
+	passPace = 50 * time.Millisecond
+	// freshTime is how long a record is fresh after it was new to the roster. It is longer than the time from the
+	// first exchange of rosters of a node that starts to its first connections.
+	freshTime = 3 * time.Second
+)
 
-// passing holds the records that this node passes on to the watched members, in a large cluster. Each
-// record is new to the roster, so the number of records is at most that of the roster.
+// passing holds the records that this node passes on to the watched members, in a large cluster: at once, and
+// while a record is fresh also over each connection to a member that begins to be watched. Without the latter, a
+// record would miss the members that have exchanged rosters just before it arrived, and connect just after
+// this: if 300 members started in the same instant, 6 of them lacked a member for two seconds. Each record is new
+// to the roster, so the number of records is at most that of the roster.
 type passing struct {
-	mu   sync.Mutex
-	due  map[string]passedRecord // keyed by the name of the member that the record is about
-	wake chan struct{}
+	mu    sync.Mutex
+	fresh map[string]passedRecord // keyed by the name of the member that the record is about
+	due   map[string]bool         // the names of the records that have not been passed on
+	wake  chan struct{}
 }
 
 // passedRecord is a record and the member that sent it to this node over a connection, if any.
 type passedRecord struct {
 	detect.Record
 	from string
+	at   time.Time // when it was new to the roster
 }
 
 // add adds records that a member has sent, or gossip if from is empty. The latest record of a name is kept.
-func (p *passing) add(from string, records ...detect.Record) {
+func (p *passing) add(from string, now time.Time, records ...detect.Record) {
 	p.mu.Lock()
-	if p.due == nil {
-		p.due = make(map[string]passedRecord)
+	if p.fresh == nil {
+		p.fresh, p.due = make(map[string]passedRecord), make(map[string]bool)
 	}
 	for _, r := range records {
-		p.due[r.Name] = passedRecord{r, from}
+		p.fresh[r.Name], p.due[r.Name] = passedRecord{r, from, now}, true
 	}
 	p.mu.Unlock()
 	signal(p.wake)
 }
 
-// takeAll removes all records and returns them.
-func (p *passing) takeAll() []passedRecord {
+// takeDue returns the records that are due, removes the records that are not fresh any more, and reports whether
+// there are others.
+func (p *passing) takeDue(now time.Time) (records []passedRecord, more bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	records := slices.Collect(maps.Values(p.due))
-	p.due = nil
-	return records
+	for name, r := range p.fresh {
+		if p.due[name] {
+			records = append(records, r)
+		} else if now.Sub(r.at) >= freshTime {
+			delete(p.fresh, name)
+		}
+	}
+	if more = len(p.fresh) > 0; !more {
+		p.fresh, p.due = nil, nil
+	}
+	clear(p.due)
+	return records, more
+}
+
+// freshRecords returns the encoded fresh records for a member, except those that it has sent.
+func (p *passing) freshRecords(to string, now time.Time) (bodies [][]byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range p.fresh {
+		if r.from != to && now.Sub(r.at) < freshTime {
+			bodies = append(bodies, gossip.EncodeRecords([]detect.Record{r.Record}, now))
+		}
+	}
+	return bodies
 }
 
 // keepPassing passes records on until Close.
 func (g *gossipCluster) keepPassing() {
+	var expired <-chan time.Time
 	for {
 		select {
 		case <-g.ctx.Done():
 			return
 		case <-g.passing.wake:
+		case <-expired:
 		}
-		g.peers.passOn(g.passing.takeAll())
-		sleep(g.ctx, passPace)
+		records, more := g.passing.takeDue(time.Now())
+		if expired = nil; more {
+			expired = time.After(freshTime)
+		}
+		if len(records) > 0 {
+			g.peers.passOn(records)
+			sleep(g.ctx, max(passPace, time.Duration(g.size())*refreshPace))
+		}
 	}
 }
 
@@ -82,5 +121,15 @@ func (p *peers) passOn(records []passedRecord) {
 				s.out.put(kindNews, 0, body)
 			}
 		}
+	}
+}
+
+// sendFreshRecords sends the fresh records of other members to a member that this node watches.
+func (u *upkeep) sendFreshRecords() {
+	if u.s == nil || !u.watched.Load() || u.peers.cfg.FreshRecords == nil {
+		return
+	}
+	for _, body := range u.peers.cfg.FreshRecords(u.name) {
+		u.s.out.put(kindNews, 0, body)
 	}
 }

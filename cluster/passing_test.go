@@ -19,9 +19,17 @@ func TestRecordsFromGossipArePassedOn(t *testing.T) {
 		g := &gossipCluster{peers: a.peers, roster: detect.NewRoster(detect.Record{Name: "p00", Addr: "p00:1"}, time.Hour), passing: passing{wake: make(chan struct{}, 1)}}
 		x := detect.Record{Name: "x", Addr: "x:1", Born: 1}
 		g.step(func(r *detect.Roster) detect.Change { return r.RecordAlive(x, "x:1", time.Now()) })
-		require.Equal(t, []passedRecord{{x, ""}}, g.passing.takeAll())
-		g.stepFrom("p01", func(r *detect.Roster) detect.Change { return r.Merge([]detect.Record{x}, time.Now()) })
-		require.Empty(t, g.passing.takeAll(), "the record is not new")
+		now := time.Now()
+		due, _ := g.passing.takeDue(now)
+		require.Equal(t, []passedRecord{{x, "", now}}, due)
+		g.stepFrom("p01", func(r *detect.Roster) detect.Change { return r.Merge([]detect.Record{x}, now) })
+		due, more := g.passing.takeDue(now)
+		require.Empty(t, due, "the record is not new")
+		require.True(t, more)
+		require.Len(t, g.passing.freshRecords("p01", now), 1)
+		_, more = g.passing.takeDue(now.Add(freshTime))
+		require.False(t, more)
+		require.Empty(t, g.passing.freshRecords("p01", now))
 	})
 }
 
@@ -57,7 +65,7 @@ func TestPassedRecordsAreSentTogether(t *testing.T) {
 				g := &gossipCluster{ctx: ctx, peers: a.peers, passing: passing{wake: make(chan struct{}, 1)}}
 				g.wg.Go(g.keepPassing)
 				for i := range 300 {
-					g.passing.add("sender", detect.Record{Name: fmt.Sprint("m", i), Addr: "m:1", Born: 1})
+					g.passing.add("sender", time.Now(), detect.Record{Name: fmt.Sprint("m", i), Addr: "m:1", Born: 1})
 					time.Sleep(c.pause)
 				}
 				time.Sleep(2 * passPace)

@@ -44,6 +44,9 @@ type peersConfig struct {
 	// OwnRecord returns the record of this node. The record is sent to each member that this node
 	// connects to, and by sendOwnRecord. If the field is nil, this node has no record.
 	OwnRecord func() []byte
+	// FreshRecords returns encoded records of other members. They are sent to the named member when
+	// this node begins to watch it, or connects to it and watches it. If the field is nil, there are none.
+	FreshRecords func(to string) [][]byte
 	// HandleRecord handles a record that a member has sent. The answer is sent to the member,
 	// unless the answer is nil or the record is itself an answer. HandleRecord must not block. If
 	// the field is nil, records are ignored.

@@ -44,11 +44,19 @@ type agenda struct {
 	ties    bool // packets may arrive in the same instant
 }
 
+// tieEvery is the time between two instants at which packets arrive if ties are allowed. In a cluster of 1,000
+// idle nodes, about 25 packets arrive in each such instant.
+const tieEvery = 500 * time.Microsecond
+
 // addEvent adds an event to the agenda. The caller must hold n.mu.
 func (n *Network) addEvent(t time.Time, link int, exact bool, e event) {
 	a := &n.agenda
 	a.seq++
-	m := &moment{t.Sub(a.start), link, a.seq, exact, e}
+	at := t.Sub(a.start)
+	if a.ties && !exact {
+		at = (at + tieEvery - 1).Truncate(tieEvery)
+	}
+	m := &moment{at, link, a.seq, exact, e}
 	heap.Push(&a.due, m)
 	if first, _ := a.firstEvent(); first.seq == m.seq && !a.running {
 		n.armTimer(first.at)

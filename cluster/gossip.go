@@ -154,7 +154,7 @@ func (g *gossipCluster) open(ctx context.Context, h Handler) error {
 		Log:          g.log,
 		Changed:      g.signalChange,
 		OwnRecord:    g.ownRecord,
-		FreshRecords: g.freshRecords,
+		FreshRecords: g.passing.freshRecords,
 		HandleRecord: g.handleRecord,
 		Replaced:     g.handleReplaced,
 	}, h)
@@ -202,6 +202,9 @@ func (g *gossipCluster) stepFrom(sender string, event func(*detect.Roster) detec
 	if c.Members {
 		g.version++
 	}
+	if len(c.Learned) > 0 && g.peers.isSparse() {
+		g.passing.add(sender, time.Now(), c.Learned...) // while mu is held: a later record must not be added first
+	}
 	g.mu.Unlock()
 	if c.Rejected > 0 {
 		g.mux.gossiped.addAll(gossip.ReasonMembers, c.Rejected, nil, gossip.ErrFull)
@@ -214,9 +217,6 @@ func (g *gossipCluster) stepFrom(sender string, event func(*detect.Roster) detec
 	}
 	for _, r := range c.Spread {
 		g.gossip.Spread(r)
-	}
-	if len(c.Learned) > 0 && g.peers.isSparse() {
-		g.passing.add(sender, time.Now(), c.Learned...)
 	}
 }
 
@@ -408,37 +408,28 @@ func (g *gossipCluster) ownRecord() []byte {
 	return gossip.EncodeRecords([]detect.Record{self}, time.Now())
 }
 
-// freshRecords returns the encoded records for a member that this node begins to watch.
-func (g *gossipCluster) freshRecords(to string) [][]byte {
-	if !g.peers.isSparse() {
-		return nil
-	}
-	return g.passing.freshRecords(to, time.Now())
-}
-
-// handleRecord merges a record that the member from has sent over a connection with this node. The record
-// is about a member or about this node. In a small cluster, a record about a third member is ignored. The
-// answer, if any, is the tombstone of the member from, which does not know about its tombstone.
+// handleRecord merges a record that the member from has sent over a connection with this node. In a large
+// cluster, the record may be about a third member. The answer, if any, is the tombstone of the member from, which
+// does not know about its tombstone.
 func (g *gossipCluster) handleRecord(from string, b []byte) (answer []byte) {
-	now, isSparse := time.Now(), g.peers.isSparse()
+	now := time.Now()
 	records, err := gossip.DecodeRecords(b, now)
-	isPassedOn := err == nil && len(records) == 1 && records[0].Name != from && records[0].Name != g.cfg.Name
-	if err != nil || len(records) != 1 || isPassedOn && !isSparse {
+	if err != nil || len(records) != 1 {
 		g.log.Debug("cannot use a record of a member", "member", from, "error", err)
 		return nil
 	}
-	changed := false
+	record, changed := records[0], false
 	g.stepFrom(from, func(r *detect.Roster) detect.Change {
-		if tombstone, ok := r.Tombstone(records[0]); ok && !isPassedOn {
+		if tombstone, ok := r.Tombstone(record); ok && record.Name == from {
 			answer = gossip.EncodeRecords([]detect.Record{tombstone}, now)
 		}
 		c := r.Merge(records, now)
-		changed = len(c.Learned) > 0
+		changed = c.Members
 		return c
 	})
-	// A record about this node is a tombstone, which View must show before the next pong. In a large
-	// cluster the records of hundreds of members may arrive together, each from several members.
-	if changed && !isSparse || records[0].Name == g.cfg.Name {
+	// View must show the tombstone of this node before the next pong. In a large cluster the records of hundreds
+	// of members may arrive together, each from several members.
+	if changed && (record.Name == g.cfg.Name || !g.peers.isSparse()) {
 		g.refresh()
 	}
 	return answer

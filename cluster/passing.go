@@ -30,21 +30,29 @@ type passing struct {
 	wake  chan struct{}
 }
 
-// passedRecord is a record and the member that sent it to this node over a connection, if any.
+// passedRecord is a record about a member, and the member that sent it to this node over a connection, if any.
 type passedRecord struct {
-	detect.Record
-	from string
-	at   time.Time // when it was new to the roster
+	about, from string
+	isGone      bool
+	body        []byte    // the encoded record
+	at          time.Time // when it was new to the roster
 }
+
+// isFor reports whether the record is passed on to a member: a member knows its own record, but not its tombstone.
+func (r *passedRecord) isFor(to string) bool { return r.from != to && (r.about != to || r.isGone) }
 
 // add adds records that a member has sent, or gossip if from is empty. The latest record of a name is kept.
 func (p *passing) add(from string, now time.Time, records ...detect.Record) {
+	added := make([]passedRecord, len(records))
+	for i, r := range records {
+		added[i] = passedRecord{r.Name, from, r.IsGone(), gossip.EncodeRecords([]detect.Record{r}, now), now}
+	}
 	p.mu.Lock()
 	if p.fresh == nil {
 		p.fresh, p.due = make(map[string]passedRecord), make(map[string]bool)
 	}
-	for _, r := range records {
-		p.fresh[r.Name], p.due[r.Name] = passedRecord{r, from, now}, true
+	for _, r := range added {
+		p.fresh[r.about], p.due[r.about] = r, true
 	}
 	p.mu.Unlock()
 	signal(p.wake)
@@ -69,13 +77,14 @@ func (p *passing) takeDue(now time.Time) (records []passedRecord, more bool) {
 	return records, more
 }
 
-// freshRecords returns the encoded fresh records for a member, except those that it has sent.
-func (p *passing) freshRecords(to string, now time.Time) (bodies [][]byte) {
+// freshRecords returns the encoded fresh records for a member that have been new since a time.
+func (p *passing) freshRecords(to string, since time.Time) (bodies [][]byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	now := time.Now()
 	for _, r := range p.fresh {
-		if r.from != to && now.Sub(r.at) < freshTime {
-			bodies = append(bodies, gossip.EncodeRecords([]detect.Record{r.Record}, now))
+		if r.isFor(to) && now.Sub(r.at) < freshTime && !r.at.Before(since) {
+			bodies = append(bodies, r.body)
 		}
 	}
 	return bodies
@@ -102,34 +111,34 @@ func (g *gossipCluster) keepPassing() {
 	}
 }
 
-// passOn sends records to the watched members, but no record to its sender. The records for a member
-// are queued one after the other, so that most of them are written together.
+// passOn sends records to the watched members. The records for a member are queued one after the other, so that
+// most of them are written together.
 func (p *peers) passOn(records []passedRecord) {
 	to := make(map[string]*session)
 	p.mu.Lock()
-	for _, l := range p.links {
-		if s := l.session.Load(); s != nil && l.watched.Load() && !l.rests.Load() {
+	for l := range p.watched {
+		if s := l.session.Load(); s != nil {
 			to[l.name] = s
 		}
 	}
 	p.mu.Unlock()
-	now := time.Now()
 	for _, r := range records {
-		body := gossip.EncodeRecords([]detect.Record{r.Record}, now)
 		for name, s := range to {
-			if name != r.from {
-				s.out.put(kindNews, 0, body)
+			if r.isFor(name) {
+				s.out.put(kindNews, 0, r.body)
 			}
 		}
 	}
 }
 
-// sendFreshRecords sends the fresh records of other members to a member that this node watches.
+// sendFreshRecords sends the fresh records to a member that this node watches.
 func (u *upkeep) sendFreshRecords() {
 	if u.s == nil || !u.watched.Load() || u.peers.cfg.FreshRecords == nil {
 		return
 	}
-	for _, body := range u.peers.cfg.FreshRecords(u.name) {
+	since := u.freshened
+	u.freshened = time.Now()
+	for _, body := range u.peers.cfg.FreshRecords(u.name, since) {
 		u.s.out.put(kindNews, 0, body)
 	}
 }

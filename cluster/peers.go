@@ -44,9 +44,10 @@ type peersConfig struct {
 	// OwnRecord returns the record of this node. The record is sent to each member that this node
 	// connects to, and by sendOwnRecord. If the field is nil, this node has no record.
 	OwnRecord func() []byte
-	// FreshRecords returns encoded records of other members. They are sent to the named member when
-	// this node begins to watch it, or connects to it and watches it. If the field is nil, there are none.
-	FreshRecords func(to string) [][]byte
+	// FreshRecords returns the encoded records that have been new since a time. They are sent to the named
+	// member when this node begins to watch it, or connects to it and watches it. If the field is nil, there
+	// are none.
+	FreshRecords func(to string, since time.Time) [][]byte
 	// HandleRecord handles a record that a member has sent. The answer is sent to the member,
 	// unless the answer is nil or the record is itself an answer. HandleRecord must not block. If
 	// the field is nil, records are ignored.
@@ -74,6 +75,7 @@ type peers struct {
 	pending  *pending    // accepted connections that have not identified themselves yet; shared with the mux
 	unmet    turns       // limits the attempts to connect to members that this node has never met
 	left     atomic.Bool // this node has left the cluster
+	sparse   atomic.Bool // a copy of table.IsSparse
 
 	timeouts, late, dropped atomic.Uint64
 
@@ -204,6 +206,7 @@ func (p *peers) set(members []Member) {
 		p.replaceMembers(members)
 	}
 	p.table.Arrange(p.names, p.living, time.Now())
+	p.sparse.Store(p.table.IsSparse())
 	for _, l := range p.links {
 		l.copyState(p.table)
 	}
@@ -276,11 +279,7 @@ func (p *peers) sendRecord(body []byte) {
 }
 
 // isSparse reports whether this node does not watch all members.
-func (p *peers) isSparse() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.table.IsSparse()
-}
+func (p *peers) isSparse() bool { return p.sparse.Load() }
 
 // recordCaller records that a member has connected to this node, which proves that the member is alive.
 // A node that dials itself, at the address of a different member, has met no member.

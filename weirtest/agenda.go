@@ -45,8 +45,8 @@ type agenda struct {
 }
 
 // tieEvery is the time between two instants at which packets arrive if ties are allowed. In a cluster of 1,000
-// idle nodes, about 25 packets arrive in each such instant.
-const tieEvery = 500 * time.Microsecond
+// idle nodes, about 10 packets arrive in each such instant.
+const tieEvery = 200 * time.Microsecond
 
 // addEvent adds an event to the agenda. The caller must hold n.mu.
 func (n *Network) addEvent(t time.Time, link int, exact bool, e event) {
@@ -54,7 +54,7 @@ func (n *Network) addEvent(t time.Time, link int, exact bool, e event) {
 	a.seq++
 	at := t.Sub(a.start)
 	if a.ties && !exact {
-		at = (at + tieEvery - 1).Truncate(tieEvery)
+		at = max(at.Truncate(tieEvery), time.Since(a.start))
 	}
 	m := &moment{at, link, a.seq, exact, e}
 	heap.Push(&a.due, m)

@@ -322,7 +322,7 @@ var _ cluster.Network = (*process)(nil)
 
 // maxBacklog is the maximum number of streams that wait for Accept; further streams are
 // refused.
-const maxBacklog = 128
+const maxBacklog = 4096 // as Linux since 5.4
 
 type listener struct {
 	process *process

@@ -67,6 +67,9 @@ type Entry struct {
 	At    string    // "ip:port" for gossip; empty if gossip has never reported the member as alive
 	Alive bool      // gossip reports the member as alive
 	dead  time.Time // if not Alive: the time from which the member counts as dead
+	// unconfirmed reports that gossip has neither reported the member as alive nor as dead since the roster of
+	// another node has reported the member, or its present epoch.
+	unconfirmed bool
 	// unanswered is the record that a tombstone from another node has replaced, while the member is
 	// alive and has not left. Otherwise unanswered is nil. The member stays in the roster until the member
 	// answers or unansweredTTL has passed. The members beyond a partition have forgotten the member, and
@@ -89,7 +92,7 @@ func NewRoster(self Record, forget time.Duration) *Roster {
 type Change struct {
 	Members  bool     // the list of members has changed, or the state of a member
 	Spread   []Record // records to be sent to other members at once
-	Learned  []Record // records of other members that are new to this roster
+	Learned  []Record // records of other members that are new to this roster, except tombstones of unknown members
 	Own      bool     // the record of this node has changed, and must be sent to all members
 	Rejected int      // number of members that were rejected, because the roster is full or new members arrive too fast
 }
@@ -153,7 +156,7 @@ func (r *Roster) RecordAlive(rec Record, at string, now time.Time) Change {
 		c.Spread = append(c.Spread, e.Record)
 	}
 	c.Members = c.Members || !e.IsGone() && !e.Alive
-	e.Alive, e.At, e.dead = true, at, time.Time{}
+	e.Alive, e.At, e.unconfirmed, e.dead = true, at, false, time.Time{}
 	return c
 }
 
@@ -189,8 +192,10 @@ func (r *Roster) Merge(records []Record, now time.Time) Change {
 			if len(r.entries) >= MaxRecords || !rec.IsGone() && !r.admit(now, &c) {
 				continue
 			}
-			r.entries[rec.Name], r.order = &Entry{Record: rec, dead: now.Add(unconfirmedTTL)}, nil
-			c.Members, c.Learned = c.Members || !rec.IsGone(), append(c.Learned, rec)
+			r.entries[rec.Name], r.order = &Entry{Record: rec, unconfirmed: true, dead: now.Add(unconfirmedTTL)}, nil
+			if !rec.IsGone() {
+				c.Members, c.Learned = true, append(c.Learned, rec)
+			}
 		case rec.compare(e.Record) > 0:
 			if e.IsGone() && !rec.IsGone() && !r.admit(now, &c) {
 				continue
@@ -208,7 +213,7 @@ func (r *Roster) Merge(records []Record, now time.Time) Change {
 				}
 				c.Spread = append(c.Spread, rec)
 			case rec.Epoch > was.Epoch && !e.Alive: // the member has answered a tombstone, and may be alive
-				e.dead = now.Add(unconfirmedTTL)
+				e.unconfirmed, e.dead = true, now.Add(unconfirmedTTL)
 			}
 		}
 	}
@@ -328,7 +333,7 @@ func (r *Roster) Tick(before, now time.Time, onSide func(name string) bool) Chan
 			continue
 		case onSide(e.Name):
 			here++
-			if !e.Alive && e.dead.After(now) { // gossip has not reported it, but it answers members of this side
+			if e.unconfirmed && e.dead.After(now) { // it answers members of this side
 				e.dead = now.Add(reachedTTL)
 			}
 		case !e.IsDead(now) || e.Announced != Joining:

@@ -428,6 +428,9 @@ func TestRecordIsLearnedOnce(t *testing.T) {
 			require.Empty(t, r.Merge([]Record{later}, dawn).Learned, "another copy of the tombstone")
 			require.Empty(t, r.Merge([]Record{self}, dawn).Learned, "the record of this node")
 			require.Empty(t, learn(r, newer).Learned)
+			unknown := gone
+			unknown.Name = "c"
+			require.Empty(t, r.Merge([]Record{unknown}, dawn).Learned, "the tombstone of an unknown member would return to members that have dropped it")
 		})
 	}
 }

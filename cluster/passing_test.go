@@ -37,6 +37,34 @@ func TestRecordsFromGossipArePassedOn(t *testing.T) {
 	})
 }
 
+func TestFreshRecordsAreSentOverNewConnections(t *testing.T) {
+	inMemory(t, func(t *testing.T, lo *loopback) {
+		var mu sync.Mutex
+		var received []string
+		a := lo.peer(t, "a", nil, func(cfg *peersConfig) {
+			cfg.FreshRecords = func(to string, since time.Time) [][]byte {
+				if to != "b" || !since.IsZero() {
+					return nil
+				}
+				return [][]byte{[]byte("fresh")}
+			}
+		})
+		b := lo.peer(t, "b", nil, func(cfg *peersConfig) {
+			cfg.HandleRecord = func(_ string, body []byte) []byte {
+				mu.Lock()
+				defer mu.Unlock()
+				received = append(received, string(body))
+				return nil
+			}
+		})
+		a.set([]Member{b.member()})
+		time.Sleep(time.Second)
+		mu.Lock()
+		defer mu.Unlock()
+		require.Equal(t, []string{"fresh"}, received)
+	})
+}
+
 // If records were not sent together, each record would be a separate message to each neighbor when
 // hundreds of members start.
 func TestPassedRecordsAreSentTogether(t *testing.T) {

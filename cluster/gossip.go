@@ -185,6 +185,7 @@ func (g *gossipCluster) prepare(ctx context.Context, bound net.Addr) (err error)
 		Step:    g.step,
 		Refused: func(reason string, from net.Addr, err error) { g.mux.gossiped.add(reason, from, err) },
 		Size:    g.size,
+		OnSide:  func(name string) bool { return g.view.Load().OnSide(name) },
 		Log:     g.log,
 	})
 	return err

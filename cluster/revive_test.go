@@ -31,7 +31,7 @@ func TestConnectedMemberDoesNotStayDead(t *testing.T) {
 	})
 	start(NewGossip(Config{Name: "b", Bind: "127.0.0.1:0", Join: []string{a.advertise}}).(*gossipCluster), nil)
 	require.Eventually(t, func() bool { return stands(Serving) }, time.Minute, 5*time.Millisecond)
-	a.step(func(r *detect.Roster) detect.Change { return r.RecordDeath("b", time.Now()) })
+	a.step(func(r *detect.Roster) detect.Change { return r.RecordDeath("b", false, time.Now()) })
 	require.Eventually(t, dead.Load, time.Minute, time.Millisecond)
 	require.Eventually(t, func() bool { return stands(Serving) }, time.Minute, 5*time.Millisecond)
 }

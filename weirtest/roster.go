@@ -152,7 +152,7 @@ func (m *member) observe(side []bool, roster []detect.Entry, now time.Time) {
 		}
 		m.missing[e.Name] = since
 		if e.Alive && now.Sub(since) >= deadAfter {
-			m.applyEvent(func(r *detect.Roster) detect.Change { return r.RecordDeath(e.Name, now) })
+			m.applyEvent(func(r *detect.Roster) detect.Change { return r.RecordDeath(e.Name, false, now) })
 		}
 	}
 }

@@ -67,8 +67,9 @@ type Entry struct {
 	At    string    // "ip:port" for gossip; empty if gossip has never reported the member as alive
 	Alive bool      // gossip reports the member as alive
 	dead  time.Time // if not Alive: the time from which the member counts as dead
-	// unconfirmed reports that gossip has neither reported the member as alive nor as dead since the roster of
-	// another node has reported the member, or its present epoch.
+	// unconfirmed reports that a report of gossip that the member is alive is awaited: since the roster of another
+	// node has reported the member, or its present epoch, or since gossip has reported the death of the member
+	// while it was on the side of this node.
 	unconfirmed bool
 	// unanswered is the record that a tombstone from another node has replaced, while the member is
 	// alive and has not left. Otherwise unanswered is nil. The member stays in the roster until the member
@@ -160,11 +161,17 @@ func (r *Roster) RecordAlive(rec Record, at string, now time.Time) Change {
 	return c
 }
 
-// RecordDeath records that gossip reports a member as dead.
-func (r *Roster) RecordDeath(name string, now time.Time) Change {
+// RecordDeath records that gossip reports a member as dead. onSide reports whether the member is on the side of
+// this node. Then the member counts as dead only if gossip does not correct the report and the member leaves the
+// side: when gossip has a queue of many seconds, the answer of a member that is suspected may come too late.
+func (r *Roster) RecordDeath(name string, onSide bool, now time.Time) Change {
 	e := r.entries[name]
 	if e == nil || name == r.self || !e.Alive {
 		return Change{}
+	}
+	if onSide && !e.IsGone() {
+		e.Alive, e.unconfirmed, e.dead = false, true, now.Add(reachedTTL)
+		return Change{Members: true}
 	}
 	c := Change{Members: !e.IsGone() || e.unanswered != nil}
 	e.Alive, e.dead, e.unanswered = false, now, nil

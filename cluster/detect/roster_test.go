@@ -108,7 +108,7 @@ func TestRostersConverge(t *testing.T) {
 				_, err := r.Announce(rapid.SampledFrom([]State{Joining, Serving, Leaving}).Draw(t, "state"))
 				require.NoError(t, err)
 			case "down":
-				r.RecordDeath(who, now)
+				r.RecordDeath(who, false, now)
 			case "forget":
 				r.Forget(who, now)
 			case "tick":
@@ -120,7 +120,7 @@ func TestRostersConverge(t *testing.T) {
 		}
 		for _, k := range keys { // gossip reports the members that never answer as dead
 			for _, phantom := range []string{"m0", "m1"} {
-				nodes[k].RecordDeath(phantom, now)
+				nodes[k].RecordDeath(phantom, false, now)
 			}
 		}
 		for range 3 { // a node answers its own tombstone only in the next round
@@ -168,7 +168,7 @@ func TestTickForgetsDeadMembers(t *testing.T) {
 					m.Announced = announced
 					r.RecordAlive(m, "", dawn)
 					if !alive {
-						r.RecordDeath(name, dawn)
+						r.RecordDeath(name, false, dawn)
 					}
 				}
 			}
@@ -189,10 +189,10 @@ func TestPauseDoesNotForgetMembers(t *testing.T) {
 	for _, name := range []string{"a", "c"} {
 		r.RecordAlive(rec(name, 2), "", dawn)
 	}
-	r.RecordDeath("a", dawn)
+	r.RecordDeath("a", false, dawn)
 	before := dawn.Add(testForget / 4)
 	thawed := before.Add(10 * testForget)
-	r.RecordDeath("c", thawed) // after the pause
+	r.RecordDeath("c", false, thawed) // after the pause
 	r.SkipPause(10*testForget, thawed)
 	r.Tick(before, thawed, onlyOnSide("b"))
 	require.Equal(t, []string{"a", "b", "c"}, memberNames(r))
@@ -211,7 +211,7 @@ func TestHealedSideKeepsMembersThatConnectLast(t *testing.T) {
 		m.Announced = Serving
 		r.RecordAlive(m, "", dawn)
 		if name != "a" {
-			r.RecordDeath(name, dawn)
+			r.RecordDeath(name, false, dawn)
 		}
 	}
 	before := dawn.Add(2 * testForget)
@@ -266,7 +266,7 @@ func TestMemberThatAnswersItsTombstoneIsJoining(t *testing.T) {
 	a.RecordAlive(x.entries["x"].Record, "", dawn)
 	_, known := a.Tombstone(x.entries["x"].Record)
 	require.False(t, known)
-	a.RecordDeath("x", dawn)
+	a.RecordDeath("x", false, dawn)
 	_, err := a.Forget("x", dawn)
 	require.NoError(t, err)
 	mustAnnounce(t, x, Leaving) // an announcement of an epoch that has ended
@@ -274,7 +274,7 @@ func TestMemberThatAnswersItsTombstoneIsJoining(t *testing.T) {
 	a.Merge(x.Records(), dawn)
 	b := rosterOf("b")
 	b.RecordAlive(rec("x", 2), "", dawn)
-	b.RecordDeath("x", dawn)
+	b.RecordDeath("x", false, dawn)
 	a.Merge(b.Records(), dawn)
 	require.NotEmpty(t, a.RecordAlive(x.entries["x"].Record, "", dawn).Spread, "a node that reports it as alive receives the tombstone")
 	require.NotContains(t, memberNames(a), "x", "neither its record nor another roster brings it back")
@@ -300,7 +300,7 @@ func TestUnconfirmedEpochCountsAsAliveForTTL(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := rosterOf("a")
 			r.RecordAlive(rec("x", 2), "", dawn)
-			r.RecordDeath("x", dawn)
+			r.RecordDeath("x", false, dawn)
 			back := dawn.Add(testForget)
 			if buried {
 				require.True(t, r.Tick(dawn, back, allOnSide).Members)
@@ -364,7 +364,7 @@ func TestSameAdvertisedAddressReplacesNoMember(t *testing.T) {
 	at := func(name string, born int64) Record { return Record{Name: name, Addr: "x:1", Born: born} }
 	r := rosterOf("a")
 	r.RecordAlive(at("x-1", 2), "", dawn)
-	r.RecordDeath("x-1", dawn)
+	r.RecordDeath("x-1", false, dawn)
 	r.RecordAlive(at("x-2", 3), "", dawn)
 	r.Merge([]Record{at("x-3", 4)}, dawn)
 	require.Equal(t, []string{"a", "x-1", "x-2", "x-3"}, memberNames(r))
@@ -399,9 +399,20 @@ func TestUnconfirmedMemberCountsAsAliveWhileItIsOnSide(t *testing.T) {
 	require.True(t, r.entries["b"].IsDead(now.Add(reachedTTL)))
 
 	r.RecordAlive(rec("b", 2), "", now)
-	r.RecordDeath("b", now)
+	r.RecordDeath("b", false, now)
 	r.Tick(now, now.Add(time.Second), allOnSide)
-	require.True(t, r.entries["b"].IsDead(now.Add(time.Second)), "gossip has reported its death")
+	require.True(t, r.entries["b"].IsDead(now.Add(time.Second)), "gossip has reported its death, and no member reached it")
+
+	r.RecordAlive(rec("b", 2), "", now)
+	r.RecordDeath("b", true, now)
+	for range 60 {
+		before := now
+		now = now.Add(time.Second)
+		r.Tick(before, now, allOnSide)
+		require.False(t, r.entries["b"].IsDead(now), "it answers members of this side")
+	}
+	r.Tick(now, now.Add(reachedTTL), onlySelf)
+	require.True(t, r.entries["b"].IsDead(now.Add(reachedTTL)), "gossip was right")
 }
 
 // In a large cluster, a record travels over the connections of each member to which it is new.
@@ -516,7 +527,7 @@ func TestLivingMemberStaysUntilItAnswersItsTombstone(t *testing.T) {
 	})
 	t.Run("it dies", func(t *testing.T) {
 		r := serving()
-		require.True(t, r.RecordDeath("b", dawn).Members)
+		require.True(t, r.RecordDeath("b", false, dawn).Members)
 		require.Equal(t, []string{"a"}, memberNames(r))
 	})
 	t.Run("another member answers at its address", func(t *testing.T) {
@@ -542,7 +553,7 @@ func TestLivingMemberStaysUntilItAnswersItsTombstone(t *testing.T) {
 	t.Run("a dead member does not stay", func(t *testing.T) {
 		r := rosterOf("a")
 		r.RecordAlive(rec("b", 2), "b:1", dawn)
-		r.RecordDeath("b", dawn)
+		r.RecordDeath("b", false, dawn)
 		buried := rec("b", 2)
 		buried.Gone = dawn
 		r.Merge([]Record{buried}, dawn)

@@ -67,8 +67,8 @@ func (d delegate) recordAlive(n *memberlist.Node) {
 }
 
 func (d delegate) NotifyLeave(n *memberlist.Node) {
-	name := n.Name
-	d.cfg.Step(func(r *detect.Roster) detect.Change { return r.RecordDeath(name, time.Now()) })
+	name, onSide := n.Name, d.cfg.OnSide(n.Name)
+	d.cfg.Step(func(r *detect.Roster) detect.Change { return r.RecordDeath(name, onSide, time.Now()) })
 }
 
 // ErrFull reports that the roster has no room for a member. It is formatted only once,

@@ -37,8 +37,9 @@ type Config struct {
 	// Refused is called for a packet that is dropped, and for a member without room in the roster. It
 	// must not block.
 	Refused func(reason string, from net.Addr, err error)
-	Size    func() int   // number of members that a broadcast must reach
-	Log     *slog.Logger // receives the log lines of memberlist
+	Size    func() int             // number of members that a broadcast must reach
+	OnSide  func(name string) bool // reports whether a member is on the side of this node; must not block
+	Log     *slog.Logger           // receives the log lines of memberlist
 }
 
 // Port is the access of gossip to the port of the node.

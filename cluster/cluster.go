@@ -248,9 +248,9 @@ func RosterMembers(roster []detect.Entry, now time.Time) []Member {
 }
 
 // NewView returns the view of the node self. members is the result of RosterMembers with the Peers of the
-// other members; NewView may keep the slice, which must not be modified later. The function connections returns
-// the connections among the named members. NewView is for implementations of Cluster. They must set the field
-// Ended of the result to nil unless Config.ForgetRefused is set.
+// other members. NewView may keep the slice, so the caller must not modify it later. NewView calls connections
+// with the names of the members. NewView is for implementations of Cluster. They must set the field Ended of the
+// result to nil unless Config.ForgetRefused is set.
 func NewView(self string, members []Member, connections func(names []string) detect.Connections) *View {
 	v := &View{Members: members, Self: -1}
 	names := make([]string, len(members))

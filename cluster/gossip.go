@@ -440,7 +440,7 @@ func (g *gossipCluster) handleRecord(from string, b []byte) (answer []byte) {
 // pace of gossip, because a later announcement replaces an earlier one that waits for the next round. Gossip goes
 // to random members: in a cluster of five, an announcement that was gossiped a single time did not reach a member
 // in 2 of 100 cases. Without another path, that member would receive the announcement half a minute late. In a
-// large cluster, members also pass announcements on over connections.
+// large cluster, connections are another path.
 const (
 	announceTimes = 3
 	announceAgain = 500 * time.Millisecond

@@ -257,7 +257,7 @@ type upkeep struct {
 
 	feed      detect.Feed
 	feeding   appointment // when more rows may be sent
-	freshened time.Time   // when fresh records were sent over the session; zero before that
+	freshened time.Time   // when sendFreshRecords was last called for the session; zero before that
 	waking    time.Time   // when the ping that wakes the resting connection was sent; zero before that
 }
 

@@ -154,8 +154,8 @@ func (c *crowd) end() (messages, bytes float64, peak int) {
 	return messages / all, bytes / all, peak
 }
 
-// awaitIdle waits until the members are idle again, and returns the time that it has waited. The messages of the
-// last five seconds are counted. Members watch former neighbours for some seconds, and gossip has a pace.
+// awaitIdle waits until the members are idle again, and returns the time that it has waited. It counts the
+// messages of the last five seconds. Members watch former neighbours for some seconds, and gossip has a pace.
 func (c *crowd) awaitIdle() time.Duration {
 	begun := time.Now()
 	for {

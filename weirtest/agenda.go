@@ -44,8 +44,8 @@ type agenda struct {
 	ties    bool // packets may arrive in the same instant
 }
 
-// tieEvery is the time between two instants at which packets arrive if ties are allowed. In a cluster of 1,000
-// idle nodes, about 10 packets arrive in each such instant.
+// tieEvery is the time between two instants at which packets arrive if ties are allowed. A cluster of 1,000
+// idle nodes receives about 10 packets in each instant.
 const tieEvery = 200 * time.Microsecond
 
 // addEvent adds an event to the agenda. The caller must hold n.mu.

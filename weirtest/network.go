@@ -72,8 +72,8 @@ func NewNetwork(seed uint64, l Link) *Network {
 	}
 }
 
-// AllowTies lets packets arrive in the same instant: each packet arrives up to 200 µs earlier, together
-// with other packets. Otherwise each packet arrives in a separate instant, and its effects are complete before the
+// AllowTies lets packets arrive in the same instant. Each packet arrives up to 200 µs earlier, to join other
+// packets. Otherwise each packet arrives in a separate instant, and its effects are complete before the
 // next packet arrives. With ties, a cluster of hundreds of nodes runs on all processors, but no run replays
 // exactly. Call AllowTies before the first packet.
 func (n *Network) AllowTies() {

@@ -57,7 +57,8 @@ func (c *Connectivity) Connections(names []string) Connections {
 	return result
 }
 
-// count increments the counts of the members with the given ids. The counts are keyed by index, and may be nil.
+// count adds 1 to the count of each member in ids. The keys of counts are indexes. If counts is nil, count
+// makes a map.
 func (o *order) count(counts map[int]int, ids []uint64) map[int]int {
 	if len(ids) == 0 {
 		return counts

@@ -93,7 +93,7 @@ func NewRoster(self Record, forget time.Duration) *Roster {
 type Change struct {
 	Members  bool     // the list of members has changed, or the state of a member
 	Spread   []Record // records to be sent to other members at once
-	Learned  []Record // records of other members that are new to this roster, except tombstones of unknown members
+	Learned  []Record // records that have changed this roster, except the own record and tombstones of unknown members
 	Own      bool     // the record of this node has changed, and must be sent to all members
 	Rejected int      // number of members that were rejected, because the roster is full or new members arrive too fast
 }
@@ -340,7 +340,7 @@ func (r *Roster) Tick(before, now time.Time, onSide func(name string) bool) Chan
 			continue
 		case onSide(e.Name):
 			here++
-			if e.unconfirmed && e.dead.After(now) { // it answers members of this side
+			if e.unconfirmed && e.dead.After(now) { // a member of this side reaches e
 				e.dead = now.Add(reachedTTL)
 			}
 		case !e.IsDead(now) || e.Announced != Joining:

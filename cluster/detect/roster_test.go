@@ -383,8 +383,8 @@ func TestUnconfirmedMemberCountsAsDeadAfterTTL(t *testing.T) {
 	require.False(t, r.entries["b"].IsDead(dawn.Add(unconfirmedTTL)))
 }
 
-// Gossip may report a new member half a minute late, if hundreds of members have just started.
-func TestUnconfirmedMemberCountsAsAliveWhileItIsOnSide(t *testing.T) {
+// Gossip reports a new member late if hundreds of members have just started.
+func TestReachedMemberDoesNotCountAsDead(t *testing.T) {
 	r := rosterOf("a")
 	r.Merge([]Record{rec("b", 2)}, dawn)
 	now := dawn

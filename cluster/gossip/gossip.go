@@ -121,9 +121,9 @@ const (
 	gossipEvery = 500 * time.Millisecond
 	gossipNodes = 8
 	// A member sends each news gossipMult times for each digit of the number of members. By default,
-	// memberlist sends news four times, and twice on loopback. After 1,000 members had started at once, four times
-	// took two minutes, in which other news waited. News that gossip does not bring arrive over connections or in
-	// an exchange.
+	// memberlist sends news four times, and twice on loopback. With four times, the news of 1,000 members that
+	// started at once delayed other news for two minutes. Connections and exchanges bring the news that gossip
+	// loses.
 	gossipMult = 3
 	// newsNodes is the number of members to which SendNews sends.
 	newsNodes = 4

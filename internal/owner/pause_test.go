@@ -176,6 +176,25 @@ func TestFirstWaiterIsServedFirstAfterPause(t *testing.T) {
 	}
 }
 
+// A node that waits for the ask of the first node does not open the way for the nodes behind it.
+func TestLaterWaitersWaitForFirstAfterPause(t *testing.T) {
+	o, v := newOwner()
+	a := pauseOf(5)
+	a.Limit = &bucket.Limit{Algorithm: bucket.LeakyBucket, Rate: 1, Per: time.Second, Burst: 10}
+	o.Do(v, view.AsOwner, wire.OpPause, &a, pausedAt, new(wire.Result))
+	end := 5 * time.Second
+	order := []time.Duration{0, time.Second, 2 * time.Second, 3 * time.Second}
+	for _, arrived := range order {
+		require.True(t, waitOf(o, v, a, end-time.Second/2, arrived).Paused)
+	}
+	for _, arrived := range order[1:] {
+		r := waitOf(o, v, a, end, arrived)
+		require.False(t, r.Allowed, arrived)
+		require.Equal(t, askLate, r.RetryAfter)
+	}
+	require.True(t, waitOf(o, v, a, end, 0).Allowed)
+}
+
 // A node that waits asks again every second, also during a longer pause. So if a reset ends the pause, a
 // node that has crashed delays no other node.
 func TestResetOfPauseSkipsCrashedNode(t *testing.T) {

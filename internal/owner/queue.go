@@ -70,8 +70,10 @@ func (o *Owner) applyWait(a *wire.Ask, l *bucket.Limit, now int64, r *wire.Resul
 	r.RetryAfter = peek.ResetAfter - wire.QueueAhead
 	if left := time.Duration(until - steady); r.RetryAfter <= 0 && left > 0 {
 		r.RetryAfter = min(left, peek.ResetAfter)
-		if left <= askLate { // also if no units are used, as at the end of a pause
-			r.RetryAfter = left
+		// Also if no units are used, as at the end of a pause. A node that waits for the ask of an earlier node is
+		// due within twice askLate, and later nodes wait for both.
+		if left <= 2*askLate {
+			r.RetryAfter = min(left, askLate)
 		}
 	}
 	switch {

@@ -93,7 +93,9 @@ func TestIdleConnectionTakesTwoGoroutines(t *testing.T) {
 			listener, diallers := startDiallers(t, c.set)
 			count := len(diallers)
 			before, goroutines, bytes := 0, runtime.NumGoroutine(), c.most+1
-			for round := range 4 { // the first round allocates stacks and tables that are not freed
+			// The first round allocates stacks and tables that are not freed. On a busy machine, stacks of
+			// preempted goroutines are larger for a while, so further rounds follow.
+			for round := 0; round < 4 || bytes > c.most && round < 12; round++ {
 				for _, d := range diallers {
 					d.set([]Member{listener.member()})
 				}

@@ -255,10 +255,9 @@ type upkeep struct {
 	before  *session         // the last replaced session, while it is read; nil if there is none
 	drain   appointment      // when before is checked: see checkDrained
 
-	feed      detect.Feed
-	feeding   appointment // when more rows may be sent
-	freshened time.Time   // when sendFreshRecords was last called for the session; zero before that
-	waking    time.Time   // when the ping that wakes the resting connection was sent; zero before that
+	feed    detect.Feed
+	feeding appointment // when more rows may be sent
+	waking  time.Time   // when the ping that wakes the resting connection was sent; zero before that
 }
 
 // handle handles events, the events of sessions first.
@@ -439,11 +438,11 @@ func (u *upkeep) replaceSession(d dialOutcome) {
 		}
 	}
 	u.s, u.begun = next, time.Now()
-	u.feed, u.freshened, u.waking = detect.Feed{}, time.Time{}, time.Time{}
+	u.feed, u.waking = detect.Feed{}, time.Time{}
 	u.peers.wg.Go(func() { next.readUntilEnd(func() { u.post(eventEnded) }) })
 	u.s.introduce() // before the ping, so that a tombstone comes before the pong
 	u.pingAt(u.begun)
-	u.sendFreshRecords()
+	u.sendFreshRecords(time.Time{})
 	u.sendRows()
 	u.makeReady()
 }

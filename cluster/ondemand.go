@@ -241,7 +241,7 @@ func (u *upkeep) rearrange() {
 		} else {
 			u.pingAt(time.Now())
 		}
-		u.sendFreshRecords()
+		u.sendFreshRecords(u.begun)
 		u.sendRows()
 	case u.dialed == nil:
 		u.pace = dialPace

@@ -18,11 +18,11 @@ const (
 	freshTime = 3 * time.Second
 )
 
-// passing holds the records that this node passes on to the watched members, in a large cluster: at once, and
-// while a record is fresh also over each connection to a member that begins to be watched. Without the latter, a
-// record would miss the members that have exchanged rosters just before it arrived, and connect just after
-// this: if 300 members started in the same instant, 6 of them lacked a member for two seconds. Each record is new
-// to the roster, so the number of records is at most that of the roster.
+// passing holds the records that this node passes on in a large cluster. It sends a record at once to the watched
+// members. While the record is fresh, it also sends the record over each new connection, and to each member that
+// begins to be watched. Otherwise a record would miss the members that have exchanged rosters just before it
+// arrived, and connect just after this: when 300 members started in the same instant, 6 of them lacked a member
+// for two seconds. Each record is new to the roster, so the number of records is at most that of the roster.
 type passing struct {
 	mu    sync.Mutex
 	fresh map[string]passedRecord // keyed by the name of the member that the record is about
@@ -131,13 +131,11 @@ func (p *peers) passOn(records []passedRecord) {
 	}
 }
 
-// sendFreshRecords sends the fresh records to a member that this node watches.
-func (u *upkeep) sendFreshRecords() {
-	if u.s == nil || !u.watched.Load() || u.peers.cfg.FreshRecords == nil {
+// sendFreshRecords sends the fresh records that have been new since a time.
+func (u *upkeep) sendFreshRecords(since time.Time) {
+	if u.peers.cfg.FreshRecords == nil {
 		return
 	}
-	since := u.freshened
-	u.freshened = time.Now()
 	for _, body := range u.peers.cfg.FreshRecords(u.name, since) {
 		u.s.out.put(kindNews, 0, body)
 	}

@@ -45,8 +45,7 @@ type peersConfig struct {
 	// connects to, and by sendOwnRecord. If the field is nil, this node has no record.
 	OwnRecord func() []byte
 	// FreshRecords returns the encoded records that have been new since a time. They are sent to the named
-	// member when this node begins to watch it, or connects to it and watches it. If the field is nil, there
-	// are none.
+	// member when this node connects to it, or begins to watch it. If the field is nil, there are none.
 	FreshRecords func(to string, since time.Time) [][]byte
 	// HandleRecord handles a record that a member has sent. The answer is sent to the member,
 	// unless the answer is nil or the record is itself an answer. HandleRecord must not block. If

@@ -235,8 +235,8 @@ func (v *View) OnSide(name string) bool {
 	return ok && v.Members[i].State != Missing && v.Members[i].State != Dead
 }
 
-// RosterMembers returns the members of a roster, sorted by name. A member is Dead at the time now, or in the state
-// that it has announced. Peer is nil.
+// RosterMembers returns the members of a roster, sorted by name. State is Dead if the member counts as dead at the
+// time now, and otherwise the state that the member has announced. Peer is nil.
 func RosterMembers(roster []detect.Entry, now time.Time) []Member {
 	members := make([]Member, len(roster))
 	for i, e := range roster {

@@ -29,8 +29,8 @@
 // joining, serving or leaving with [Cluster].Announce: over connections first, and by gossip. [View]
 // has the roster and these states. In a cluster of more than 9 members, each member passes on the records
 // that are new to it over the connections to the members that it watches, because gossip has a queue of many
-// seconds after hundreds of members have started. For the same reason, a member counts as dead only once it
-// is not on the side of this node.
+// seconds after hundreds of members have started. For the same reason, a death that gossip reports counts
+// only once the member is not on the side of this node.
 //
 // If one side of a partition forgets a member of the other side, it spreads a tombstone of this member
 // once gossip reaches the member again. The member answers with a greater epoch, and joins again. Until

@@ -14,3 +14,5 @@ func NewGossipThatSpeaks(s Speaks, cfg Config) Cluster {
 	}
 	return g
 }
+
+const FirstByteGossip = firstByteGossip

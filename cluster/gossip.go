@@ -194,19 +194,9 @@ func (g *gossipCluster) prepare(ctx context.Context, bound net.Addr) (err error)
 // step passes an event to the roster, and spreads and signals the change.
 func (g *gossipCluster) step(event func(*detect.Roster) detect.Change) { g.stepFrom("", event) }
 
-// stepFrom is step for an event that a member has sent over a connection. In a large cluster, a record that is
-// new to the roster is passed on, whether it has arrived over a connection or by gossip: a member sends its own
-// record only to the few members that it is connected to, and gossip may have a queue of many seconds.
+// stepFrom is step for an event that a member has sent over a connection.
 func (g *gossipCluster) stepFrom(sender string, event func(*detect.Roster) detect.Change) {
-	g.mu.Lock()
-	c := event(g.roster)
-	if c.Members {
-		g.version++
-	}
-	if len(c.Learned) > 0 && g.peers.isSparse() {
-		g.passing.add(sender, time.Now(), c.Learned...) // while mu is held: a later record must not be added first
-	}
-	g.mu.Unlock()
+	c := g.change(sender, event)
 	if c.Rejected > 0 {
 		g.mux.gossiped.addAll(gossip.ReasonMembers, c.Rejected, nil, gossip.ErrFull)
 	}
@@ -219,6 +209,22 @@ func (g *gossipCluster) stepFrom(sender string, event func(*detect.Roster) detec
 	for _, r := range c.Spread {
 		g.gossip.Spread(r)
 	}
+}
+
+// change passes an event to the roster. In a large cluster, a record that is new to the roster is passed on,
+// whether it has arrived over a connection or by gossip. A member sends its own record only to the few members
+// that it is connected to, and gossip may have a queue of many seconds.
+func (g *gossipCluster) change(sender string, event func(*detect.Roster) detect.Change) detect.Change {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	c := event(g.roster)
+	if c.Members {
+		g.version++
+	}
+	if len(c.Learned) > 0 && g.peers.isSparse() {
+		g.passing.add(sender, time.Now(), c.Learned...) // while mu is held: a later record must not be added first
+	}
+	return c
 }
 
 func (g *gossipCluster) signalChange() { signal(g.wake) }
@@ -334,8 +340,12 @@ type shownRoster struct {
 func (g *gossipCluster) refresh() *View {
 	g.viewing.Lock()
 	defer g.viewing.Unlock()
-	if !g.showRoster(time.Now()) {
-		g.peers.set(g.shown.members)
+	changed := g.showRoster(time.Now())
+	g.peers.set(g.shown.members)
+	if changed {
+		for i, m := range g.shown.members {
+			g.shown.members[i].Peer = g.peers.peer(m.Name)
+		}
 	}
 	v := NewView(g.cfg.Name, g.shown.members, g.peers.connections)
 	if !g.cfg.ForgetRefused {
@@ -354,7 +364,7 @@ func (g *gossipCluster) refresh() *View {
 	return v
 }
 
-// showRoster passes the roster to g.shown and to the peers if the roster has changed, and reports whether it has.
+// showRoster replaces g.shown if the roster has changed, without the Peers, and reports whether it has.
 func (g *gossipCluster) showRoster(now time.Time) (changed bool) {
 	g.mu.Lock()
 	version := g.version
@@ -369,10 +379,6 @@ func (g *gossipCluster) showRoster(now time.Time) (changed bool) {
 		if dies := e.DiesAt(now); !dies.IsZero() && (g.shown.until.IsZero() || dies.Before(g.shown.until)) {
 			g.shown.until = dies
 		}
-	}
-	g.peers.set(g.shown.members)
-	for i, m := range g.shown.members {
-		g.shown.members[i].Peer = g.peers.peer(m.Name)
 	}
 	return true
 }
@@ -508,10 +514,7 @@ func (g *gossipCluster) Leave(ctx context.Context) error {
 	if !first {
 		return nil
 	}
-	g.mu.Lock()
-	c := g.roster.Leave(time.Now())
-	g.version++
-	g.mu.Unlock()
+	c := g.change("", func(r *detect.Roster) detect.Change { return r.Leave(time.Now()) })
 	signal(g.wake)
 	signal(g.announce)
 	g.peers.leave()

@@ -442,7 +442,6 @@ func (u *upkeep) replaceSession(d dialOutcome) {
 	u.peers.wg.Go(func() { next.readUntilEnd(func() { u.post(eventEnded) }) })
 	u.s.introduce() // before the ping, so that a tombstone comes before the pong
 	u.pingAt(u.begun)
-	u.sendFreshRecords(time.Time{})
 	u.sendRows()
 	u.makeReady()
 }

@@ -241,7 +241,6 @@ func (u *upkeep) rearrange() {
 		} else {
 			u.pingAt(time.Now())
 		}
-		u.sendFreshRecords(u.begun)
 		u.sendRows()
 	case u.dialed == nil:
 		u.pace = dialPace
@@ -291,10 +290,14 @@ func (u *upkeep) closeUnused() {
 	u.peers.step(u.link, func(c *detect.Connectivity) bool { return c.RecordUnused(u.name) })
 }
 
-// sendRows sends the rows that the member lacks, to a member that this node watches.
+// sendRows sends the rows that the member lacks, to a member that this node watches. The first call for a session
+// also sends the fresh records.
 func (u *upkeep) sendRows() {
 	if u.s == nil || !u.watched.Load() {
 		return
+	}
+	if u.feed.IsNew() {
+		u.sendFreshRecords()
 	}
 	for {
 		now := time.Now()

@@ -19,10 +19,10 @@ const (
 )
 
 // passing holds the records that this node passes on in a large cluster. It sends a record at once to the watched
-// members. While the record is fresh, it also sends the record over each new connection, and to each member that
-// begins to be watched. Otherwise a record would miss the members that have exchanged rosters just before it
-// arrived, and connect just after this: when 300 members started in the same instant, 6 of them lacked a member
-// for two seconds. Each record is new to the roster, so the number of records is at most that of the roster.
+// members. While the record is fresh, it also sends the record with the first rows over a connection. Otherwise a
+// record would miss the members that have exchanged rosters just before it arrived, and connect just after this:
+// when 300 members started in the same instant, 6 of them lacked a member for two seconds. Each record is new to
+// the roster, so the number of records is at most that of the roster.
 type passing struct {
 	mu    sync.Mutex
 	fresh map[string]passedRecord // keyed by the name of the member that the record is about
@@ -34,8 +34,8 @@ type passing struct {
 type passedRecord struct {
 	about, from string
 	isGone      bool
-	body        []byte    // the encoded record
-	at          time.Time // when it was new to the roster
+	body        func() []byte // encodes the record in its first call, which must not hold a lock
+	at          time.Time     // when it was new to the roster
 }
 
 // isFor reports whether the record is passed on to a member: a member knows its own record, but not its tombstone.
@@ -43,16 +43,13 @@ func (r *passedRecord) isFor(to string) bool { return r.from != to && (r.about !
 
 // add adds records that a member has sent, or gossip if from is empty. The latest record of a name is kept.
 func (p *passing) add(from string, now time.Time, records ...detect.Record) {
-	added := make([]passedRecord, len(records))
-	for i, r := range records {
-		added[i] = passedRecord{r.Name, from, r.IsGone(), gossip.EncodeRecords([]detect.Record{r}, now), now}
-	}
 	p.mu.Lock()
 	if p.fresh == nil {
 		p.fresh, p.due = make(map[string]passedRecord), make(map[string]bool)
 	}
-	for _, r := range added {
-		p.fresh[r.about], p.due[r.about] = r, true
+	for _, r := range records {
+		body := sync.OnceValue(func() []byte { return gossip.EncodeRecords([]detect.Record{r}, now) })
+		p.fresh[r.Name], p.due[r.Name] = passedRecord{r.Name, from, r.IsGone(), body, now}, true
 	}
 	p.mu.Unlock()
 	signal(p.wake)
@@ -77,17 +74,23 @@ func (p *passing) takeDue(now time.Time) (records []passedRecord, more bool) {
 	return records, more
 }
 
-// freshRecords returns the encoded fresh records for a member that have been new since a time.
-func (p *passing) freshRecords(to string, since time.Time) (bodies [][]byte) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	now := time.Now()
-	for _, r := range p.fresh {
-		if r.isFor(to) && now.Sub(r.at) < freshTime && !r.at.Before(since) {
-			bodies = append(bodies, r.body)
-		}
+// freshRecords returns the encoded fresh records for a member.
+func (p *passing) freshRecords(to string) (bodies [][]byte) {
+	for _, r := range p.recordsFor(to, time.Now()) {
+		bodies = append(bodies, r.body())
 	}
 	return bodies
+}
+
+func (p *passing) recordsFor(to string, now time.Time) (records []passedRecord) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range p.fresh {
+		if r.isFor(to) && now.Sub(r.at) < freshTime {
+			records = append(records, r)
+		}
+	}
+	return records
 }
 
 // keepPassing passes records on until Close.
@@ -125,18 +128,18 @@ func (p *peers) passOn(records []passedRecord) {
 	for _, r := range records {
 		for name, s := range to {
 			if r.isFor(name) {
-				s.out.put(kindNews, 0, r.body)
+				s.out.put(kindNews, 0, r.body())
 			}
 		}
 	}
 }
 
-// sendFreshRecords sends the fresh records that have been new since a time.
-func (u *upkeep) sendFreshRecords(since time.Time) {
+// sendFreshRecords sends the fresh records to the member.
+func (u *upkeep) sendFreshRecords() {
 	if u.peers.cfg.FreshRecords == nil {
 		return
 	}
-	for _, body := range u.peers.cfg.FreshRecords(u.name, since) {
+	for _, body := range u.peers.cfg.FreshRecords(u.name) {
 		u.s.out.put(kindNews, 0, body)
 	}
 }

@@ -27,27 +27,21 @@ func TestRecordsFromGossipArePassedOn(t *testing.T) {
 		due, more := g.passing.takeDue(now)
 		require.Empty(t, due, "the record is not new")
 		require.True(t, more)
-		require.Len(t, g.passing.freshRecords("p01", now), 1)
-		require.Empty(t, g.passing.freshRecords("x", now), "x knows its record")
-		require.Empty(t, g.passing.freshRecords("p01", now.Add(1)), "it has been sent")
+		require.Len(t, g.passing.freshRecords("p01"), 1)
+		require.Empty(t, g.passing.freshRecords("x"), "x knows its record")
 		time.Sleep(freshTime)
-		require.Empty(t, g.passing.freshRecords("p01", now))
+		require.Empty(t, g.passing.freshRecords("p01"))
 		_, more = g.passing.takeDue(time.Now())
 		require.False(t, more)
 	})
 }
 
-func TestFreshRecordsAreSentOverNewConnections(t *testing.T) {
+func TestFreshRecordsAreSentWithFirstRows(t *testing.T) {
 	inMemory(t, func(t *testing.T, lo *loopback) {
 		var mu sync.Mutex
 		var received []string
 		a := lo.peer(t, "a", nil, func(cfg *peersConfig) {
-			cfg.FreshRecords = func(to string, since time.Time) [][]byte {
-				if to != "b" || !since.IsZero() {
-					return nil
-				}
-				return [][]byte{[]byte("fresh")}
-			}
+			cfg.FreshRecords = func(to string) [][]byte { return [][]byte{[]byte("fresh for " + to)} }
 		})
 		b := lo.peer(t, "b", nil, func(cfg *peersConfig) {
 			cfg.HandleRecord = func(_ string, body []byte) []byte {
@@ -61,7 +55,7 @@ func TestFreshRecordsAreSentOverNewConnections(t *testing.T) {
 		time.Sleep(time.Second)
 		mu.Lock()
 		defer mu.Unlock()
-		require.Equal(t, []string{"fresh"}, received)
+		require.Equal(t, []string{"fresh for b"}, received)
 	})
 }
 

@@ -44,9 +44,9 @@ type peersConfig struct {
 	// OwnRecord returns the record of this node. The record is sent to each member that this node
 	// connects to, and by sendOwnRecord. If the field is nil, this node has no record.
 	OwnRecord func() []byte
-	// FreshRecords returns the encoded records that have been new since a time. They are sent to the named
-	// member when this node connects to it, or begins to watch it. If the field is nil, there are none.
-	FreshRecords func(to string, since time.Time) [][]byte
+	// FreshRecords returns the encoded records that are sent with the first rows over a connection to the
+	// named member. If the field is nil, there are none.
+	FreshRecords func(to string) [][]byte
 	// HandleRecord handles a record that a member has sent. The answer is sent to the member,
 	// unless the answer is nil or the record is itself an answer. HandleRecord must not block. If
 	// the field is nil, records are ignored.
@@ -193,7 +193,7 @@ func (p *peers) dueRows(l *link, f *detect.Feed, now time.Time) (rows []detect.R
 }
 
 // set replaces the members. New members get links. The connections to members that are gone, or have a
-// new address, are closed. The slice must not be modified later, apart from the field Peer.
+// new address, are closed. set keeps the slice, so the caller must not modify it later, apart from the field Peer.
 func (p *peers) set(members []Member) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -154,14 +154,15 @@ func (c *crowd) end() (messages, bytes float64, peak int) {
 	return messages / all, bytes / all, peak
 }
 
-// awaitIdle waits until the members are idle again, and returns the time that it has waited. It counts the
-// messages of the last five seconds. Members watch former neighbours for some seconds, and gossip has a pace.
+// awaitIdle waits until the members are idle again, begins to count, and returns the time that it has waited.
+// Members watch former neighbours for some seconds, and gossip has a pace.
 func (c *crowd) awaitIdle() time.Duration {
 	begun := time.Now()
 	for {
 		c.begin()
 		time.Sleep(5 * time.Second)
 		if messages, bytes, _ := c.end(); messages <= idleMessages && bytes <= idleBytes {
+			c.begin()
 			return time.Since(begun)
 		}
 		if time.Since(begun) > 10*time.Minute {
@@ -209,10 +210,11 @@ func disagreement(m *crowdMember, side []*crowdMember) string {
 		}
 	}
 	for name := range missing {
+		state := "unknown"
 		if s, known := states[name]; known {
-			return fmt.Sprintf("%s has %s as %v, and %d members in all not as serving", m.name, name, s, len(missing))
+			state = s.String()
 		}
-		return fmt.Sprintf("%s does not know %s, and has %d members in all not as serving", m.name, name, len(missing))
+		return fmt.Sprintf("for %s, %d members do not serve: %s is %s", m.name, len(missing), name, state)
 	}
 	return ""
 }
@@ -287,7 +289,7 @@ func playCrowd(t *testing.T, size int) {
 	c.begin()
 	c.start(size)
 	after("start at once", c.awaitAgreement(time.Minute, c.running), 5, busyMessages)
-	after("idle", c.awaitIdle(), 0, idleMessages)
+	after("idle", c.awaitIdle(), 5, idleMessages)
 
 	victim := c.running[size/2]
 	c.kill(victim)
@@ -296,7 +298,7 @@ func playCrowd(t *testing.T, size int) {
 		t.Errorf("a request to a member that has crashed waits %v", took)
 	}
 	after("a crash", c.awaitAgreement(2*time.Second, c.running), 5, busyMessages)
-	after("idle, with a dead member", c.awaitIdle(), 0, idleMessages)
+	after("idle, with a dead member", c.awaitIdle(), 5, idleMessages)
 
 	frozen := c.running[size/3]
 	awake := slices.DeleteFunc(slices.Clone(c.running), func(m *crowdMember) bool { return m == frozen })
@@ -335,7 +337,7 @@ func playCrowd(t *testing.T, size int) {
 		t.Logf("a restart in order takes %v", time.Since(begun))
 	}
 	after("a restart in order, each", time.Since(c.begun)/time.Duration(len(deployed)), 5, busyMessages)
-	after("idle, at the end", c.awaitIdle(), 0, idleMessages)
+	after("idle, at the end", c.awaitIdle(), 5, idleMessages)
 }
 
 // close ends all members.

@@ -9,7 +9,7 @@ type Connections struct {
 	// reports only connections to members that it watches.
 	Connected [][]int
 	Direct    []bool // Direct[j]: this node is connected to member j, presumes so, or is member j
-	Side      []bool // Side[j]: member j is on the side of this node: the function Side returns this for Direct and Connected
+	Side      []bool // Side[j]: member j is on the side of this node, as the function Side reports
 	Stalled   []bool // Stalled[j]: this node is connected to member j, which has stalled
 	// Ended[j]: member j is not on the side of this node, and its host refuses the connections of members
 	// of this side: of all of them or, in a large cluster, of at least one while no member of this side
@@ -34,9 +34,8 @@ func (c *Connectivity) Connections(names []string) Connections {
 		if rows[i] = c.rows[id]; rows[i] != nil {
 			result.Connected[i] = connected(rows[i])
 		}
-		m := contactOf(i)
-		result.Direct[i] = id == c.id || m != nil && m.isConnected()
-		result.Stalled[i] = m != nil && m.stalled && m.isConnected()
+		s := contactOf(i).state()
+		result.Direct[i], result.Stalled[i] = id == c.id || s.Connected, s.Stalled
 	}
 	result.Side = Side(result.Direct, result.Connected)
 	size := 0

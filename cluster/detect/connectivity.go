@@ -314,16 +314,10 @@ func (c *Connectivity) updateRow() (changed bool) {
 }
 
 // IsConnected reports whether a member is connected, or presumed to be.
-func (c *Connectivity) IsConnected(name string) bool {
-	m := c.members[name]
-	return m != nil && m.isConnected()
-}
+func (c *Connectivity) IsConnected(name string) bool { return c.ContactState(name).Connected }
 
 // IsStalled reports whether a member is connected and has stalled.
-func (c *Connectivity) IsStalled(name string) bool {
-	m := c.members[name]
-	return m != nil && m.stalled && m.isConnected()
-}
+func (c *Connectivity) IsStalled(name string) bool { return c.ContactState(name).Stalled }
 
 // IsAwaited reports whether a ping to a member waits for a pong.
 func (c *Connectivity) IsAwaited(name string) bool {

@@ -13,8 +13,8 @@ const (
 	// unconfirmedTTL applies to a member, or a new epoch of a member, that only the roster of another
 	// node has reported. The member counts as dead if gossip does not report it as alive for this long.
 	unconfirmedTTL = 5 * time.Second
-	// reachedTTL is how long such a member counts as alive after Tick has found it on the side of this
-	// node. It is longer than the time from one Tick to the next.
+	// reachedTTL is how long an unconfirmed member counts as alive after it was last on the side of this node.
+	// It is longer than the time from one Tick to the next.
 	reachedTTL = 15 * time.Second
 	// unansweredTTL is how long a member that gossip reports as alive stays in the roster without
 	// an answer to its tombstone. Tick checks it.
@@ -67,8 +67,8 @@ type Entry struct {
 	At    string    // "ip:port" for gossip; empty if gossip has never reported the member as alive
 	Alive bool      // gossip reports the member as alive
 	dead  time.Time // if not Alive: the time from which the member counts as dead
-	// unconfirmed reports that a report of gossip that the member is alive is awaited: since the roster of another
-	// node has reported the member, or its present epoch, or since gossip has reported the death of the member
+	// unconfirmed is set if gossip has not reported the member as alive since one of these events: the roster of
+	// another node has reported the member or its present epoch, or gossip has reported the death of the member
 	// while it was on the side of this node.
 	unconfirmed bool
 	// unanswered is the record that a tombstone from another node has replaced, while the member is
@@ -93,7 +93,7 @@ func NewRoster(self Record, forget time.Duration) *Roster {
 type Change struct {
 	Members  bool     // the list of members has changed, or the state of a member
 	Spread   []Record // records to be sent to other members at once
-	Learned  []Record // records that have changed this roster, except the own record and tombstones of unknown members
+	Learned  []Record // records that have changed this roster; without the own record and tombstones of unknown members
 	Own      bool     // the record of this node has changed, and must be sent to all members
 	Rejected int      // number of members that were rejected, because the roster is full or new members arrive too fast
 }
@@ -162,8 +162,8 @@ func (r *Roster) RecordAlive(rec Record, at string, now time.Time) Change {
 }
 
 // RecordDeath records that gossip reports a member as dead. onSide reports whether the member is on the side of
-// this node. Then the member counts as dead only if gossip does not correct the report and the member leaves the
-// side: when gossip has a queue of many seconds, the answer of a member that is suspected may come too late.
+// this node. Such a member is unconfirmed, and does not count as dead while it stays on the side. Gossip may be
+// wrong: when it has a queue of many seconds, the answer of a suspected member may come too late.
 func (r *Roster) RecordDeath(name string, onSide bool, now time.Time) Change {
 	e := r.entries[name]
 	if e == nil || name == r.self || !e.Alive {

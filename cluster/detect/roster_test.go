@@ -33,8 +33,6 @@ func memberNames(r *Roster) (in []string) {
 
 func allOnSide(string) bool { return true }
 
-func onlySelf(name string) bool { return name == "a" }
-
 func onlyOnSide(side ...string) func(string) bool {
 	return func(name string) bool { return slices.Contains(side, name) }
 }
@@ -309,7 +307,7 @@ func TestUnconfirmedEpochCountsAsAliveForTTL(t *testing.T) {
 			alive := rec("x", 2)
 			alive.Epoch = 1
 			require.True(t, r.Merge([]Record{alive}, back).Members)
-			require.False(t, r.Tick(back, back.Add(unconfirmedTTL-1), onlySelf).Members)
+			require.False(t, r.Tick(back, back.Add(unconfirmedTTL-1), onlyOnSide("a")).Members)
 			require.Contains(t, memberNames(r), "x")
 			require.False(t, r.entries["x"].IsDead(back.Add(unconfirmedTTL-1)))
 			require.False(t, r.Merge([]Record{alive}, back.Add(unconfirmedTTL-1)).Members, "the same record")
@@ -394,8 +392,8 @@ func TestReachedMemberDoesNotCountAsDead(t *testing.T) {
 		require.False(t, r.Tick(before, now, allOnSide).Members)
 		require.False(t, r.entries["b"].IsDead(now))
 	}
-	require.False(t, r.Tick(now, now.Add(reachedTTL-1), onlySelf).Members)
-	require.True(t, r.Tick(now, now.Add(reachedTTL), onlySelf).Members, "no member of this side reaches it")
+	require.False(t, r.Tick(now, now.Add(reachedTTL-1), onlyOnSide("a")).Members)
+	require.True(t, r.Tick(now, now.Add(reachedTTL), onlyOnSide("a")).Members, "no member of this side reaches it")
 	require.True(t, r.entries["b"].IsDead(now.Add(reachedTTL)))
 
 	r.RecordAlive(rec("b", 2), "", now)
@@ -411,7 +409,7 @@ func TestReachedMemberDoesNotCountAsDead(t *testing.T) {
 		r.Tick(before, now, allOnSide)
 		require.False(t, r.entries["b"].IsDead(now), "it answers members of this side")
 	}
-	r.Tick(now, now.Add(reachedTTL), onlySelf)
+	r.Tick(now, now.Add(reachedTTL), onlyOnSide("a"))
 	require.True(t, r.entries["b"].IsDead(now.Add(reachedTTL)), "gossip was right")
 }
 

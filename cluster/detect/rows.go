@@ -127,6 +127,9 @@ func (c *Connectivity) News(f *Feed, name string, now time.Time) (rows []Row, up
 	return rows, c.version, 0
 }
 
+// IsNew reports whether no rows have been sent.
+func (f *Feed) IsNew() bool { return f.version == 0 }
+
 // Sent records that the rows up to a version of the table are in the queue of the connection.
 func (f *Feed) Sent(upTo uint64, now time.Time) { f.version, f.sent = upTo, now }
 

@@ -247,11 +247,8 @@ func (c *Connectivity) IsSparse() bool { return c.sparse }
 // node also watches members that it has not chosen: members that have chosen to watch the node and, for
 // lingerTime, connected members that it had chosen before.
 func (c *Connectivity) IsWatched(name string) (watched, chosen bool) {
-	m := c.members[name]
-	if m == nil {
-		return false, false
-	}
-	return m.watched, m.chosen
+	s := c.ContactState(name)
+	return s.Watched, s.Chosen
 }
 
 // RecordWatcher records the ping of a member that has chosen to watch this node. It reports whether
@@ -269,8 +266,13 @@ func (c *Connectivity) RecordWatcher(name string, now time.Time) (changed bool) 
 type ContactState struct{ Watched, Chosen, Connected, Stalled bool }
 
 // ContactState returns the state of a member.
-func (c *Connectivity) ContactState(name string) (s ContactState) {
-	if m := c.members[name]; m != nil {
+func (c *Connectivity) ContactState(name string) ContactState {
+	return c.members[name].state()
+}
+
+// state returns the zero state for nil.
+func (m *contact) state() (s ContactState) {
+	if m != nil {
 		connected := m.isConnected()
 		s = ContactState{m.watched, m.chosen, connected, m.stalled && connected}
 	}

